@@ -1,0 +1,45 @@
+# Every target sets itself up from a bare checkout: make and python3 >= 3.11 are all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export MPLBACKEND := Agg
+
+.PHONY: help setup demo test check stress bench lock clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY) ## make .venv with the locked versions
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "abcdp needs Python >= 3.11; call: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY) ## the whole path on made-up data: bank, ledger, private release, report
+	$(BIN)/abcdp demo
+
+check: $(READY) ## style, types and the order of the rooms
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --cache-dir .venv/lint-imports
+
+test: $(READY) ## the tests (under 12 minutes on 2 cores)
+	$(BIN)/pytest tests
+
+stress: $(READY) ## faults, kills and calibration (under 20 minutes)
+	$(BIN)/pytest stress
+
+bench: $(READY) ## speed, as ratios measured in one run
+	$(BIN)/python -m bench
+
+lock: ## write requirements.lock anew: names, versions, hashes
+	uv pip compile pyproject.toml --group dev --extra all --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade -o requirements.lock
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,13 @@
+"""Run all benchmarks, or those named."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+ALL = ["public_side", "private_side"]
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ALL:
+        importlib.import_module(f"bench.{name}").main(Path(__file__).parent / "results")

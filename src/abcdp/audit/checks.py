@@ -1,0 +1,92 @@
+"""Checks of what the accounting rests on: the sensitivity of a distance, and noise that does not repeat itself."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.distance import Distance
+from abcdp.guarantee import Unit
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Move:
+    """The largest move of a distance that was found between neighbours, beside the one that is claimed."""
+
+    found: float
+    claimed: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether neighbours move the distance further than claimed, numerical error included in the claim."""
+        return self.found > self.claimed
+
+
+def largest_move(
+    distance: Distance, values: npt.ArrayLike, records: int, unit: Unit, *, tries: int = 200, seed: int = 0
+) -> Move:
+    """Search neighbours and rows for the largest move of the computed distance.
+
+    `values` are records worth trying, a row each: corners of the domain, outliers, NaN. Datasets are made of them, the
+    unit's records replaced or moved, and rows are put on the line through both references, where the move is largest.
+    """
+    pool = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    rng = np.random.default_rng(seed)
+    claimed = distance.sensitivity(records, unit) + 2.0 * distance.numerical_error(records)
+    low, high = distance.bounds(records)
+    found = 0.0
+    for number in range(tries):
+        data = pool[rng.integers(len(pool), size=1 if number % 2 else records)] * np.ones((records, 1))
+        other = _neighbour(data, pool, unit, rng)
+        first, second = distance.reference(data), distance.reference(other)
+        rows = _rows(distance, data, other, first, second, low, high)
+        moved = np.abs(distance.compare(rows, first) - distance.compare(rows, second))
+        found = max(found, float(moved.max()))
+    return Move(found, claimed)
+
+
+def _neighbour(data: FloatArray, pool: FloatArray, unit: Unit, rng: np.random.Generator) -> FloatArray:
+    """Return a neighbour of a dataset."""
+    if unit.neighbours == "add-remove":
+        return np.concatenate([data, pool[rng.integers(len(pool), size=1)]])
+    other = data.copy()
+    changed = rng.permutation(len(data))[: unit.records]
+    if isinstance(unit.change, tuple):
+        steps = rng.choice([-1.0, 1.0], size=(1, data.shape[1])) * np.array(unit.change)
+        other[changed] += np.where(np.isfinite(steps), steps, 1e6)
+    elif math.isfinite(unit.change):
+        direction = rng.normal(size=data.shape[1])
+        other[changed] += unit.change * direction / np.linalg.norm(direction)
+    else:
+        other[changed] = pool[rng.integers(len(pool))]
+    return other
+
+
+def _rows(
+    distance: Distance, data: FloatArray, other: FloatArray, first: FloatArray, second: FloatArray, low: Any, high: Any
+) -> FloatArray:
+    """Return admissible rows near, between and beyond the two references."""
+    if first.ndim == 1:
+        gap = first - second
+        size = float(np.linalg.norm(gap)) or 1.0
+        reach = float(np.linalg.norm(high - low))
+        lines = [
+            first + sign * far * reach * gap / size for sign, far in itertools.product((-1, 1), (0.0, 0.01, 0.1, 1))
+        ]
+        return np.clip(np.stack([*lines, second]), low, high)
+    sets = [one for one in (data, other) if one.shape == data.shape]
+    clean = [np.nan_to_num(one, nan=0.0, posinf=1e50, neginf=-1e50) for one in sets]
+    return distance.encode(np.stack([*clean, clean[0] + 3.0]))
+
+
+def repeats(source: Callable[[], Any]) -> bool:
+    """Return whether two releases would get the same noise: 64 draws of a wide law agree by chance once in 2**1000."""
+    return bool(np.array_equal(source().laplace(1 << 20, 64), source().laplace(1 << 20, 64)))

@@ -1,0 +1,183 @@
+"""The privacy loss of threshold mechanisms, computed: no sampling, no trust in the accounting.
+
+The probability of an output string is a sum over the threshold's noise of a product of tail probabilities. The rules
+are read off a mechanism's own integers (scales, options); what is searched are the patterns: how far below or above the
+threshold rejected and accepted draws lie, and which way neighbours move them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.audit.laws import Laplace, Law
+from abcdp.mechanisms import Calibration
+
+FloatArray = npt.NDArray[np.float64]
+
+_DIRECT = 1 << 16  # sums of at most this many terms are added one by one, and of fewer
+_SHORT = 1 << 8  # where the terms change little from one to the next:
+_GENTLE = 2.0**-10  # by this share at most
+_FAR = 46.0  # scales beyond the outermost kink, where e**-46 of the mass is left
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+LEVELS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Margins threshold - distance of each draw for two neighbours, and an output: 1 for accepted."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    output: tuple[int, ...]
+
+
+class Auditable(Protocol):
+    """What an exact audit needs of a mechanism: its claim, probabilities of outputs, and patterns worth looking at."""
+
+    @property
+    def claimed(self) -> float:
+        """The epsilon that it claims."""
+
+    def log_probability(self, margins: Sequence[int], output: Sequence[int]) -> float:
+        """Return the log probability of an output, given the margins of the draws."""
+
+    def patterns(self, length: int) -> list[Pattern]:
+        """Return extremal neighbours and outputs for runs of this length."""
+
+
+@dataclass(frozen=True)
+class ThresholdRules:
+    """A mechanism that compares noisy distances with a noisy threshold."""
+
+    claimed: float
+    sensitivity: int
+    threshold_noise: Law
+    distance_noise: Law
+    accept: int | None
+    resample: bool = False
+
+    @classmethod
+    def of(cls, calibration: Calibration) -> Self:
+        """Return the rules that a calibrated mechanism states of itself, claiming its exact cost."""
+        return cls(
+            claimed=float(calibration.epsilon),
+            sensitivity=calibration.grid.sensitivity,
+            threshold_noise=Laplace(calibration.threshold_scale),
+            distance_noise=Laplace(calibration.distance_scale),
+            accept=calibration.accept,
+            resample=calibration.resample,
+        )
+
+    def log_probability(self, margins: Sequence[int], output: Sequence[int]) -> float:
+        """Return the log probability of an output; each stretch after a new threshold draw is a sum of its own."""
+        total, start = 0.0, 0
+        for stop in range(1, len(output) + 1):
+            if stop == len(output) or (self.resample and output[stop - 1]):
+                total += _stretch(self, tuple(margins[start:stop]), tuple(output[start:stop]))
+                start = stop
+        return total
+
+    def patterns(self, length: int) -> list[Pattern]:
+        """Return outputs with some rejects and then accepts, at all levels, neighbours moving each kind up or down."""
+        unit = max(self.threshold_noise.scale, self.distance_noise.scale)
+        move = self.sensitivity
+        stretches = self.accept if self.resample and self.accept else 1
+        each = max(1, length // stretches)
+        most = each if self.accept is None else min(each, 1 if self.resample else self.accept)
+        found = []
+        for accepts, low, high in itertools.product(range(most + 1), LEVELS, LEVELS):
+            shape = (0,) * (each - accepts) + (1,) * accepts
+            below, above = round(low * unit), -round(high * unit) - 1
+            before = tuple(above if bit else below for bit in shape)
+            for down, up in itertools.product((-move, move), repeat=2):
+                after = tuple(margin + (up if bit else down) for margin, bit in zip(before, shape, strict=True))
+                found.append(Pattern(before * stretches, after * stretches, shape * stretches))
+        return found
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _stretch(rules: ThresholdRules, margins: tuple[int, ...], output: tuple[int, ...]) -> float:
+    """Return the log probability of a part of an output with one and the same threshold draw."""
+    kinds = Counter(zip(margins, output, strict=True))
+    law = rules.distance_noise
+
+    def log_term(z: FloatArray) -> FloatArray:
+        term = rules.threshold_noise.log_pmf(z)
+        for (margin, accepted), count in kinds.items():
+            term = term + count * (law.log_cdf(margin + z) if accepted else law.log_sf(margin + z))
+        return term
+
+    rate = len(output) / law.scale if law.scale else 0.0
+    return _log_sum(log_term, [0, *(-margin for margin, _ in kinds)], rules.threshold_noise.scale, rate)
+
+
+def _log_sum(
+    log_term: Callable[[FloatArray], FloatArray], kinks: Sequence[int], scale: int, rate: float = 0.0
+) -> float:
+    """Return the log of the sum of exp(log_term(z)) over all integers z.
+
+    From one kink to the next the terms are sums of exponentials whose rates are at most 1 / scale + `rate`. There a
+    long sum is its integral plus half of the first and minus half of the last term (Euler and Maclaurin); what is left
+    out is at most of the relative order of the squared rate over 12.
+    """
+    if scale == 0:
+        return float(log_term(np.zeros(1))[0])
+    rate += 1.0 / scale
+    far = math.ceil(_FAR * scale)
+    ends = sorted({min(kinks) - far, *(k + side for k in kinks for side in (-1, 0, 1)), max(kinks) + far})
+    places, weights = [], []
+    for low, high in itertools.pairwise(ends):
+        if high - low <= (_SHORT if rate <= _GENTLE else _DIRECT):
+            places.append(np.arange(low, high, dtype=np.float64))  # the term at `high` opens the next part
+            weights.append(np.ones(high - low))
+            continue
+        edges = np.linspace(low, high, 1 + math.ceil(rate * (high - low) / 4.0))
+        half = np.diff(edges)[:, None] / 2.0
+        places += [(edges[:-1, None] + half * (1.0 + _NODES)).ravel(), np.array([low, high], dtype=np.float64)]
+        weights += [(half * _WEIGHTS).ravel(), np.array([0.5, -0.5])]
+    terms = log_term(np.concatenate(places))
+    top = float(terms.max())
+    return top + math.log(float(np.concatenate(weights) @ np.exp(terms - top))) if top > -math.inf else -math.inf
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The largest loss found for runs of a length, and where."""
+
+    length: int
+    loss: float
+    pattern: Pattern
+    log_probability: float
+
+
+def loss_of(mechanism: Auditable, pattern: Pattern) -> tuple[float, float]:
+    """Return the loss of a pattern, in the direction in which it is positive, and the output's log probability."""
+    here = mechanism.log_probability(pattern.before, pattern.output)
+    there = mechanism.log_probability(pattern.after, pattern.output)
+    if here == there:  # also where both are impossible
+        return 0.0, here
+    return abs(here - there), max(here, there)
+
+
+def worst_loss(mechanism: Auditable, length: int) -> Loss:
+    """Return the largest privacy loss over the patterns of this length."""
+    best = Loss(length, 0.0, Pattern((), (), ()), -math.inf)
+    for pattern in mechanism.patterns(length):
+        loss, log_probability = loss_of(mechanism, pattern)
+        if loss > best.loss:
+            best = Loss(length, loss, pattern, log_probability)
+    return best
+
+
+def enough_length(accept: int, resample: bool) -> int:
+    """Return a length at which a correct mechanism's loss reaches its claim: rejects enough to pin the threshold."""
+    return 6 * accept if resample else 2 * (accept + 1) + 2

@@ -1,0 +1,79 @@
+"""The command by which an owner checks a version before trusting it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from abcdp.cli.output import Json, show
+
+
+def join(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("audit")(audit)
+
+
+def audit(
+    mechanism: Annotated[str, typer.Argument(help="The mechanism: sparse-vector.")] = "sparse-vector",
+    epsilon: Annotated[float, typer.Option(help="The budget that it claims.")] = 1.0,
+    accept: Annotated[int, typer.Option(help="The number of accepted draws.")] = 1,
+    resample: Annotated[
+        bool, typer.Option("--resample", help="Draw the threshold's noise anew after each accept.")
+    ] = False,
+    runs: Annotated[int, typer.Option(help="Runs of the shipped code on each of two neighbouring datasets.")] = 200_000,
+    seconds: Annotated[float, typer.Option(help="Stop sampling after this time.")] = 60.0,
+    bank: Annotated[
+        Path | None, typer.Option(help="Also search neighbours that move this bank's distance too far.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="The unit for --bank.")] = "record",
+    plot: Annotated[Path | None, typer.Option(help="Draw the loss against the length of the pattern.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute the privacy loss exactly, run the shipped code on neighbours, and say pass or broken (exit code 1)."""
+    from abcdp.audit import audit as run
+    from abcdp.audit import plot as draw
+    from abcdp.mechanisms import mechanism_from_json
+
+    settings = {"type": mechanism, "epsilon": epsilon, "accept": accept, "threshold": 0.5, "resample": resample}
+    result = run(mechanism_from_json(settings), runs=runs, seconds=seconds, show=False if as_json else None)
+    values = result.to_json()
+    if bank is not None:
+        values["distance"] = _distance(bank, unit)
+        if values["distance"]["broken"]:
+            values["verdict"] = "broken"
+    if plot is not None:
+        values["plot"] = str(draw(result, plot))
+    show(values if as_json else _in_words(values), as_json)
+    if values["verdict"] != "pass":
+        raise typer.Exit(1)
+
+
+def _distance(bank: Path, unit: str) -> dict[str, object]:
+    import numpy as np
+
+    from abcdp.audit import largest_move
+    from abcdp.bank import Bank
+    from abcdp.guarantee import Unit
+
+    opened = Bank(bank)
+    rng = np.random.default_rng(0)
+    wide = 10.0 ** rng.uniform(-3, 3, (40, opened.columns)) * rng.choice([-1.0, 1.0], (40, opened.columns))
+    corners = np.array([[np.nan] * opened.columns, [-np.inf] * opened.columns, [np.inf] * opened.columns])
+    move = largest_move(opened.distance, np.concatenate([wide, corners]), opened.records, Unit.parse(unit))
+    return {"largest_move_found": move.found, "claimed_with_numerical_error": move.claimed, "broken": move.broken}
+
+
+def _in_words(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the result as lines for people."""
+    lines = {name: values[name] for name in ("mechanism", "claimed_epsilon", "exact_loss")}
+    for one in values["sampled"]:
+        text = f"at least {one['lower_bound']:.3f} (level {one['level']:.0%}, {one['runs']:,} runs a side)"
+        lines[f"sampled loss, {one['noise']}"] = text
+    lines |= {name: values[name] for name in ("distance", "plot") if name in values}
+    lines["noise_repeats"] = "yes" if values["noise_repeats"] else "no"
+    lines["verdict"] = values["verdict"]
+    for number, text in enumerate(values["cannot_show"]):
+        lines["what it cannot show" if number == 0 else " " * number] = text
+    return lines

@@ -1,0 +1,274 @@
+"""What every distance offers, and the pieces that several distances share."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.errors import DistanceError, UnitError
+from abcdp.guarantee import Unit
+
+FloatArray = npt.NDArray[np.float64]
+Norm = Literal[1, 2]
+Interval = tuple[float, float]
+
+ROUNDING = 2.0**-53
+_EXACT_BITS = 44  # features are summed as integers in units of 2**-44 of their magnitude
+_BLOCK_ROWS = 1 << 14  # so many integers of 45 bits add up within 64
+_BLOCK_VALUES = 1 << 22  # features held at once: 32 MiB, whatever the width
+LARGEST_ENTRY = 1e100  # squares of differences stay finite
+SMALLEST_SCALE = 1e-100  # and do not vanish
+MOST_COLUMNS = 10_000
+
+
+class Distance(abc.ABC):
+    """A distance between datasets that knows how far one unit of privacy can move it.
+
+    A bank stores an *encoding* of each simulated dataset, a row of numbers. The owner turns the records into a
+    *reference* once and compares rows with it. Implementations are frozen: settings in, no state.
+    """
+
+    kind: ClassVar[str]
+    has_summary: ClassVar[bool] = False
+    asserted: ClassVar[bool] = False  # whether the sensitivity is the caller's word
+
+    # -- what a bank stores --------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def fitted(self, columns: int, pilot: FloatArray | None = None) -> Self:
+        """Return the same distance with everything decided that depends on public data: columns, bandwidth."""
+
+    @abc.abstractmethod
+    def encode(self, sets: FloatArray) -> FloatArray:
+        """Return a row for each simulated dataset (datasets x records x columns)."""
+
+    @abc.abstractmethod
+    def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
+        """Return the lowest and highest admissible entry of a row; a bank with entries beyond is refused."""
+
+    def width(self, records: int) -> int:
+        """Return the number of entries of a row."""
+        return len(self.bounds(records)[0])
+
+    # -- comparing -----------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def reference(self, data: npt.ArrayLike) -> FloatArray:
+        """Return what rows are compared with, computed carefully from one dataset."""
+
+    @abc.abstractmethod
+    def compare(self, rows: FloatArray, reference: FloatArray) -> FloatArray:
+        """Return the distance of each row to the reference."""
+
+    @abc.abstractmethod
+    def largest(self, records: int) -> float:
+        """Return a public bound of the distance."""
+
+    @abc.abstractmethod
+    def numerical_error(self, records: int) -> float:
+        """Return a bound of |computed - true distance| over all records and all admissible rows."""
+
+    @abc.abstractmethod
+    def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
+        """Return how far neighbours under `unit` can move the summary in that norm, and so the distance (norm 2)."""
+
+    def between(self, simulated: npt.ArrayLike, observed: npt.ArrayLike) -> float:
+        """Return the distance of two datasets."""
+        rows = self.encode(as_records(simulated)[None])
+        return float(self.compare(rows, self.reference(observed))[0])
+
+    def check_records(self, records: int, per_draw: int) -> None:
+        """Raise where observed data of `records` records cannot be compared with simulations of `per_draw`."""
+        if records < 1 or per_draw < 1:
+            raise DistanceError("a dataset needs at least one record.")
+
+    # -- in a manifest -------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as plain values: numbers and words, never code."""
+        return {"type": self.kind} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_json(cls, settings: dict[str, Any]) -> Self:
+        """Return the distance with these settings; unknown ones are refused."""
+        known = {field.name for field in fields(cls) if field.init}  # type: ignore[arg-type]
+        unknown = set(settings) - known
+        if unknown:
+            raise DistanceError(f"distance {cls.kind!r}: unknown settings {sorted(unknown)}.")
+        try:
+            return cls(**settings)
+        except DistanceError:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DistanceError(f"distance {cls.kind!r}: {error}") from None
+
+
+class SummaryDistance(Distance):
+    """A distance that is the Euclidean norm of the difference of two summaries, each a mean over records.
+
+    Neighbours move a mean by at most `unit.records` times the diameter of the record features over the number of
+    records, so a subclass states the diameter and inherits the rest.
+    """
+
+    has_summary: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def record_features(self, records: FloatArray) -> FloatArray:
+        """Return the features of each (cleaned) record, a row each, whose mean is the summary."""
+
+    @abc.abstractmethod
+    def clean(self, data: npt.ArrayLike) -> FloatArray:
+        """Return records as an array with NaN replaced and values clipped to the public domain."""
+
+    @abc.abstractmethod
+    def diameter(self, change: float | tuple[float, ...], norm: Norm) -> float:
+        """Return a bound of the norm of the difference of the features of two records within that change."""
+
+    @abc.abstractmethod
+    def feature_error(self) -> float:
+        """Return a bound of the error of one computed feature."""
+
+    def magnitude(self) -> float:
+        """Return the largest absolute value of a feature."""
+        low, high = self.bounds(1)
+        return float(max(np.abs(low).max(), np.abs(high).max()))
+
+    def summary(self, data: npt.ArrayLike) -> FloatArray:
+        """Return the mean of the features, summed as integers: independent of the order of records and of threads."""
+        records = self.clean(data)
+        bounds = self.bounds(len(records))
+        rows = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // len(bounds[0])))
+        blocks = (self.record_features(records[i : i + rows]) for i in range(0, len(records), rows))
+        return exact_mean(blocks, bounds, self.magnitude(), len(records))
+
+    def reference(self, data: npt.ArrayLike) -> FloatArray:
+        return self.summary(data)
+
+    def compare(self, rows: FloatArray, reference: FloatArray) -> FloatArray:
+        from abcdp._kernels import kernels
+
+        return kernels().row_distances(np.ascontiguousarray(rows), reference)  # type: ignore[no-any-return]
+
+    def summary_error(self) -> float:
+        """Return a bound of the error of one entry of a computed summary."""
+        return self.feature_error() + 2.0 * self.magnitude() * 2.0**-_EXACT_BITS
+
+    def largest(self, records: int) -> float:
+        low, high = self.bounds(records)
+        return float(np.linalg.norm(high - low)) * (1.0 + 1e-9)
+
+    def numerical_error(self, records: int) -> float:
+        size = self.width(records)
+        return math.sqrt(size) * self.summary_error() + (size + 8) * ROUNDING * self.largest(records)
+
+    def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
+        if norm not in (1, 2):
+            raise DistanceError(f"norm={norm!r}: choose 1 or 2.")
+        return mean_sensitivity(records, unit, lambda change: self.diameter(change, norm))
+
+
+def mean_sensitivity(records: int, unit: Unit, diameter: Callable[[float | tuple[float, ...]], float]) -> float:
+    """Return how far neighbours move the mean of features whose diameter under a change is given."""
+    if unit.neighbours == "add-remove":
+        assert unit.at_least is not None  # noqa: S101 - the unit's own invariant
+        if records < unit.at_least:
+            raise UnitError(f"the dataset is smaller than the unit's at_least={unit.at_least}.")
+        # mu_N - mu_(N-1) = (phi(x) - mu_(N-1)) / N, and a mean of features lies in their convex hull
+        return diameter(math.inf) / unit.at_least
+    check_unit_size(records, unit)
+    return unit.records / records * diameter(unit.change)
+
+
+def check_unit_size(records: int, unit: Unit) -> None:
+    """Raise where a unit protects more records than there are."""
+    if records < 1:
+        raise DistanceError(f"records={records}: a dataset needs at least one record.")
+    if unit.records > records:
+        raise UnitError(f"the unit protects {unit.records} records, but a dataset has {records}.")
+
+
+def refuse_add_remove(unit: Unit, who: str) -> None:
+    """Raise for a private dataset size, which `who` cannot support."""
+    if unit.neighbours == "add-remove":
+        raise UnitError(f"{who} compares records by position, so their number is public: use neighbours='replace'.")
+
+
+def exact_mean(
+    blocks: Iterable[FloatArray], bounds: tuple[FloatArray, FloatArray], magnitude: float, records: int
+) -> FloatArray:
+    """Return the mean of the rows of all blocks, each value rounded to a fine public grid and summed as integers."""
+    scale = 2.0 ** (_EXACT_BITS - math.ceil(math.log2(magnitude)))
+    totals = [0] * len(bounds[0])
+    for block in blocks:
+        rounded = np.floor(np.clip(block, *bounds) * scale + 0.5).astype(np.int64)
+        totals = [total + int(part) for total, part in zip(totals, rounded.sum(axis=0), strict=True)]
+    return np.array([total / records for total in totals]) / scale
+
+
+def as_records(data: npt.ArrayLike, columns: int | None = None) -> FloatArray:
+    """Return data as an array with a row per record."""
+    try:
+        array = np.asarray(data, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise DistanceError("data must be numbers, a row per record.") from None
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or 0 in array.shape:
+        raise DistanceError(f"data of the shape {array.shape}: give (records,) or (records, columns), not empty.")
+    if array.shape[1] > MOST_COLUMNS:
+        raise DistanceError(f"data have {array.shape[1]} columns; at most {MOST_COLUMNS} are supported.")
+    if columns is not None and array.shape[1] != columns:
+        raise DistanceError(f"data have {array.shape[1]} columns; this distance is for {columns}.")
+    return array
+
+
+def clip_to(array: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return records with NaN set to the lower bound and values clipped: 1-Lipschitz, so a unit's change stands."""
+    return np.clip(np.where(np.isnan(array), low, array), low, high)
+
+
+def reach(change: float | tuple[float, ...], scales: FloatArray, widths: FloatArray) -> float:
+    """Return the largest norm of z / scales over changes z of a record that stays in a box with these widths."""
+    columns = len(scales)
+    if isinstance(change, tuple):
+        if len(change) != columns:
+            raise UnitError(f"the unit bounds the change of {len(change)} columns, but records have {columns}.")
+        steps = [min(c, float(w)) for c, w in zip(change, widths, strict=True)]
+        return math.hypot(*(step / float(scale) for step, scale in zip(steps, scales, strict=True)))
+    # one Euclidean budget: spend it on the columns where a step counts most
+    left, parts = 1.0, []  # the share of the squared budget that is left
+    for i in np.argsort(scales):
+        step = min(math.sqrt(left) * change, float(widths[i]))
+        parts.append(step / float(scales[i]))
+        left -= (step / change) ** 2 if math.isfinite(change) else 0.0
+        if left <= 0.0:
+            break
+    return math.hypot(*parts)
+
+
+def as_domain(domain: Any, what: str = "domain") -> tuple[Interval, ...]:
+    """Return a domain given as one (low, high) pair or one pair per column."""
+    try:
+        pairs = np.atleast_2d(np.array(domain, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError):
+        pairs = np.empty((0, 0))
+    if pairs.ndim != 2 or pairs.shape[1:] != (2,):
+        raise DistanceError(f"{what}={domain!r}: give (low, high), or one such pair per column.")
+    for low, high in pairs:
+        if not (
+            math.isfinite(low) and math.isfinite(high) and low < high and max(abs(low), abs(high)) <= LARGEST_ENTRY
+        ):
+            raise DistanceError(f"{what}={domain!r}: needs finite low < high in every column.")
+    return tuple((float(low), float(high)) for low, high in pairs)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value.to_json() if hasattr(value, "to_json") else value

@@ -1,0 +1,425 @@
+"""Finite feature maps whose mean embeddings give the MMD: quadrature, Sobol and random Fourier features.
+
+Each map knows its own diameter, since an approximate kernel is not the kernel: what holds for one need not hold for the
+other (a sum of random cosines goes negative where a Gaussian does not).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from abcdp._kernels import kernels
+from abcdp.distance.base import ROUNDING, FloatArray, Interval, Norm, reach
+from abcdp.errors import DistanceError
+
+Kernel = Literal["gaussian", "laplace", "matern32"]
+KERNELS: tuple[Kernel, ...] = ("gaussian", "laplace", "matern32")
+Change = float | tuple[float, ...]
+
+_LARGEST_PHASE = 1e15  # beyond it neighbouring floats are as far apart as the wave is long
+_MOST_LINE = 1 << 14  # features that a search along a line takes
+_MOST_FORM = 300  # columns of a quadratic form
+_SLOP = 1.0 + 1e-12  # the rounding of a closed form
+
+
+def kernel_at(kernel: Kernel, distance: float) -> float:
+    """Return the kernel at a distance in units of the bandwidth."""
+    if kernel == "gaussian":
+        return math.exp(-0.5 * distance**2) if distance < 1e8 else 0.0
+    if kernel == "laplace":
+        return math.exp(-distance)
+    return (1.0 + math.sqrt(3.0) * distance) * math.exp(-math.sqrt(3.0) * distance) if distance < 1e8 else 0.0
+
+
+def kernel_drop(kernel: Kernel, distance: float) -> float:
+    """Return 1 - kernel at a distance in units of the bandwidth, right in all digits however small."""
+    if kernel == "gaussian":
+        return -math.expm1(-0.5 * distance * distance)
+    if kernel == "laplace":
+        return -math.expm1(-distance)
+    from scipy import special
+
+    # the integral of t exp(-t) from 0 to sqrt(3) distance
+    return float(special.gammainc(2.0, math.sqrt(3.0) * distance))
+
+
+def kernel_chord(kernel: Kernel, distance: float) -> float:
+    """Return the distance sqrt(2 - 2 kernel) of two records' features in the kernel's own space."""
+    if kernel != "laplace" and distance < 1e-20:  # the square would vanish before the root
+        return distance if kernel == "gaussian" else math.sqrt(3.0) * distance
+    return math.sqrt(2.0 * kernel_drop(kernel, distance))
+
+
+class Curve(Protocol):
+    """Features of records, and how well they are computed."""
+
+    @property
+    def bound(self) -> FloatArray:
+        """The largest absolute value of each feature."""
+
+    def matrix(self, records: FloatArray) -> FloatArray:
+        """Return the features of each record."""
+
+    def rounding(self) -> float:
+        """Return a bound of the rounding error of one entry of `matrix`."""
+
+
+class FeatureMap(Curve, Protocol):
+    """Features of records (in data space) with mean embeddings and certified diameters."""
+
+    def means(self, sets: FloatArray) -> FloatArray:
+        """Return the mean features of each dataset, fast."""
+
+    def diameter(self, change: Change, norm: Norm) -> float:
+        """Return a bound of the norm of the difference of two records' features."""
+
+    def accuracy(self) -> float:
+        """Return the error of the kernel: a bound, or what was measured on a fixed set of points."""
+
+
+@dataclass(frozen=True, eq=False)
+class QuadratureFeatures:
+    """Trapezoidal quadrature of the Gaussian kernel's Fourier integral on a tensor grid of 1 to 3 columns.
+
+    In each column frequencies j h with weights w_j; features sqrt(w_j) (cos, sin)(j h (x - middle)), multiplied over
+    columns. The error is that of periodising the kernel and of cutting the frequencies, both below `tolerance`.
+    """
+
+    bandwidth: tuple[float, ...]
+    domain: tuple[Interval, ...]
+    tolerance: float
+
+    @functools.cached_property
+    def _axes(self) -> list[tuple[float, float, int, FloatArray]]:
+        axes = []
+        s = math.sqrt(2.0 * math.log(1.0 / self.tolerance))
+        for scale, (low, high) in zip(self.bandwidth, self.domain, strict=True):
+            length = high - low
+            step = 2.0 * math.pi / (length + scale * s)
+            top = math.ceil(s * (length / scale + s) / (2.0 * math.pi))
+            j = np.arange(top + 1)
+            weights = step * scale / math.sqrt(2.0 * math.pi) * np.exp(-0.5 * (j * step * scale) ** 2)
+            weights[1:] *= 2.0
+            roots = np.empty(2 * top + 1)
+            roots[0] = math.sqrt(weights[0])
+            roots[1::2] = roots[2::2] = np.sqrt(weights[1:])
+            axes.append((0.5 * (low + high), step, top, roots))
+        return axes
+
+    @staticmethod
+    def count(bandwidth: tuple[float, ...], domain: tuple[Interval, ...], tolerance: float) -> int:
+        """Return the number of features without making them."""
+        s = math.sqrt(2.0 * math.log(1.0 / tolerance))
+        tops = [
+            math.ceil(s * ((b - a) / scale + s) / (2 * math.pi))
+            for scale, (a, b) in zip(bandwidth, domain, strict=True)
+        ]
+        return math.prod(2 * top + 1 for top in tops)
+
+    @functools.cached_property
+    def bound(self) -> FloatArray:
+        out = np.ones(1)
+        for _, _, _, roots in self._axes:
+            out = np.multiply.outer(out, roots).ravel()
+        return out
+
+    def matrix(self, records: FloatArray) -> FloatArray:
+        # numpy's own cos and sin: slower than the recurrence and right to the last digits, for the owner's records
+        from abcdp._kernels import plain
+
+        out = np.ones((len(records), 1))
+        for column, (middle, step, top, roots) in enumerate(self._axes):
+            part = plain.trig_matrix(records[:, column], middle, step, top) * roots
+            out = (out[:, :, None] * part[:, None, :]).reshape(len(records), -1)
+        return out
+
+    def means(self, sets: FloatArray) -> FloatArray:
+        if len(self._axes) == 1:
+            _, step, top, roots = self._axes[0]
+            return kernels().trig_means(sets[:, :, 0], *self.domain[0], step, top) * roots  # type: ignore[no-any-return]
+        return np.stack([self._tensor_mean(points) for points in sets])
+
+    def _tensor_mean(self, points: FloatArray) -> FloatArray:
+        """Return the mean of the products of one point's trigonometry over columns, as matrix products."""
+        sides = [
+            kernels().trig_matrix(np.ascontiguousarray(points[:, column]), middle, step, top)
+            for column, (middle, step, top, _) in enumerate(self._axes)
+        ]
+        left, right = sides[:-1], sides[-1]
+        total = np.zeros((math.prod(side.shape[1] for side in left), right.shape[1]))
+        block = max(64, (1 << 20) // total.shape[0])
+        for start in range(0, len(points), block):
+            product = left[0][start : start + block]
+            for side in left[1:]:
+                product = (product[:, :, None] * side[start : start + block, None, :]).reshape(len(product), -1)
+            total += product.T @ right[start : start + block]
+        return total.ravel() / len(points) * self.bound
+
+    def diameter(self, change: Change, norm: Norm) -> float:
+        widths = np.array([high - low for low, high in self.domain])
+        far = reach(change, np.array(self.bandwidth), widths)
+        # With g the Gaussian and K_P the periodised kernel of one column, K_P(0) - K_P(d) <= 1 - g(d): its own decay
+        # makes
+        # up for its excess e = K_P(0) - 1. Over columns K_P(d) >= g(d) + e >= g(d) K_P(0), so the product falls by
+        # at most prod K_P(0) (1 - prod g). Leaving frequencies out only takes terms w (1 - cos) >= 0 away.
+        excess = (
+            1.0 if len(self.bandwidth) == 1 else math.prod(map(self._periodised_at_zero, range(len(self.bandwidth))))
+        )
+        euclidean = math.sqrt(excess) * kernel_chord("gaussian", far) * _SLOP
+        return euclidean if norm == 2 else self._diameter_l1(change, euclidean)
+
+    def _diameter_l1(self, change: Change, euclidean: float) -> float:
+        """Bound sums of absolute differences of products over columns, from each column's size, slope and diameter."""
+        sides = [
+            QuadratureFeatures((scale,), (pair,), self.tolerance)
+            for scale, pair in zip(self.bandwidth, self.domain, strict=True)
+        ]
+        steps = change if isinstance(change, tuple) else (change,) * len(sides)
+        sizes = [side._largest_l1(0) for side in sides]
+        slopes = [side._largest_l1(1) for side in sides]
+        others = [math.prod(sizes[:i] + sizes[i + 1 :]) for i in range(len(sides))]
+        spans = [
+            line_diameter(side, side.domain[0], step, slope, 1) if step > 0 else 0.0
+            for side, step, slope in zip(sides, steps, slopes, strict=True)
+        ]
+        options = [
+            math.sqrt(len(self.bound) - 1) * euclidean,  # the first feature is constant
+            2.0 * (math.prod(sizes) - float(self.bound[0])),
+            math.fsum(span * other for span, other in zip(spans, others, strict=True)),
+        ]
+        if not isinstance(change, tuple) and math.isfinite(change):
+            options.append(change * math.hypot(*(slope * other for slope, other in zip(slopes, others, strict=True))))
+        return min(options) * _SLOP
+
+    def _largest_l1(self, order: int) -> float:
+        """Return a bound over the domain of the L1 norm of the features of one column, or of their first derivative.
+
+        A sum of a_j (|cos| + |sin|)(j h x) has the slope sum a_j j h at most, so the largest over a grid plus half a
+        spacing times that is a bound.
+        """
+        ((middle, step, top, roots),) = self._axes
+        low, high = self.domain[0]
+        speeds = step * np.arange(1, top + 1)
+        sizes = roots[1::2] * speeds**order
+        bound = math.sqrt(2.0) * float(sizes.sum())
+        if top <= _MOST_LINE // 8:
+            grid = np.linspace(0.0, max(high - middle, middle - low), 1025)
+            angles = np.multiply.outer(grid, speeds)
+            best = float(((np.abs(np.cos(angles)) + np.abs(np.sin(angles))) @ sizes).max())
+            bound = min(bound, (best + 0.5 * float(grid[1]) * float(sizes @ speeds)) * (1.0 + 1e-9))
+        return (bound + (float(roots[0]) if order == 0 else 0.0)) * _SLOP
+
+    def _periodised_at_zero(self, column: int) -> float:
+        ratio = 2.0 * math.pi / self._axes[column][1] / self.bandwidth[column]
+        return 1.0 + 2.0 * sum(math.exp(-0.5 * (k * ratio) ** 2) for k in range(1, 40))
+
+    def accuracy(self) -> float:
+        error = 0.0
+        for scale, (low, high), (_, step, top, _) in zip(self.bandwidth, self.domain, self._axes, strict=True):
+            period = 2.0 * math.pi / step
+            copies = 2.0 * sum(math.exp(-0.5 * ((k * period - (high - low)) / scale) ** 2) for k in range(1, 40))
+            # what is cut falls at least as fast as a geometric series
+            first = math.exp(-0.5 * ((top + 1) * step * scale) ** 2)
+            rest = first / -math.expm1(-((step * scale) ** 2) * (top + 1.5))
+            error += copies + step * scale * math.sqrt(2.0 / math.pi) * rest
+        return error * (1.0 + error) ** (len(self.bandwidth) - 1)
+
+    def rounding(self) -> float:
+        # angles up to pi * top, rounded a few times each; cosines within 4 ulp
+        return sum(8.0 * math.pi * (top + 1) * ROUNDING for _, _, top, _ in self._axes) * 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class WaveFeatures:
+    """Cosines and sines at frequencies from the kernel's spectrum: a Sobol sequence, or independent draws."""
+
+    kernel: Kernel
+    bandwidth: tuple[float, ...]
+    domain: tuple[Interval, ...]
+    sobol: bool
+    frequencies: int
+    seed: int
+
+    @functools.cached_property
+    def _waves(self) -> FloatArray:
+        """Return frequencies in data space, a row each: Gaussian, or multivariate t with 1 or 3 degrees of freedom."""
+        from scipy import special
+
+        columns = len(self.bandwidth)
+        freedom = {"gaussian": 0, "laplace": 1, "matern32": 3}[self.kernel]
+        uniforms = self._uniforms(columns + (freedom > 0))
+        waves = special.ndtri(uniforms[:, :columns])
+        if freedom:
+            spread = special.gammaincinv(freedom / 2.0, uniforms[:, columns]) * 2.0 / freedom
+            waves = waves / np.sqrt(np.maximum(spread, 1e-12))[:, None]
+        waves = np.ascontiguousarray(waves / np.array(self.bandwidth))
+        if not waves.any():
+            raise DistanceError(f"frequencies={self.frequencies}: a single Sobol wave is constant; take two or more.")
+        if float((np.abs(waves) @ self._half).max()) > _LARGEST_PHASE:
+            raise DistanceError(
+                f"domain={self.domain!r}: too many bandwidths wide for waves of the {self.kernel} kernel; "
+                "narrow it, or choose a larger bandwidth or features='exact'."
+            )
+        return waves
+
+    @functools.cached_property
+    def _middle(self) -> FloatArray:
+        """Return the point that phases are counted from: near it they are small and lose fewest digits."""
+        return np.array([0.5 * (low + high) for low, high in self.domain])
+
+    @functools.cached_property
+    def _half(self) -> FloatArray:
+        """Return how far from there records can be."""
+        ends = zip(self.domain, self._middle, strict=True)
+        return np.array([max(high - middle, middle - low) for (low, high), middle in ends])
+
+    @functools.cached_property
+    def _widths(self) -> FloatArray:
+        return np.array([high - low for low, high in self.domain])
+
+    def _uniforms(self, dimensions: int) -> FloatArray:
+        if not self.sobol:
+            from abcdp._kernels import plain
+
+            return np.maximum(plain.philox_uniforms(self.seed, self.frequencies, dimensions), 2.0**-54)
+        from scipy.stats import qmc
+
+        # unscrambled, shifted off zero by half a cell: the same points on every machine
+        exponent = max(0, (self.frequencies - 1).bit_length())
+        points = qmc.Sobol(dimensions, scramble=False).random_base2(exponent)[: self.frequencies]
+        return np.asarray(points + 0.5 / 2**exponent)
+
+    @property
+    def _scale(self) -> float:
+        return 1.0 / math.sqrt(self.frequencies)
+
+    @functools.cached_property
+    def bound(self) -> FloatArray:
+        return np.full(2 * self.frequencies, self._scale)
+
+    def matrix(self, records: FloatArray) -> FloatArray:
+        from abcdp._kernels import plain
+
+        return plain.wave_matrix(records - self._middle, self._waves) * self._scale
+
+    def means(self, sets: FloatArray) -> FloatArray:
+        return kernels().wave_means(sets - self._middle, self._waves) * self._scale  # type: ignore[no-any-return]
+
+    def diameter(self, change: Change, norm: Norm) -> float:
+        widths = self._widths
+        # how far each phase can move: |w . z| over admissible changes z
+        absolute = np.abs(self._waves)
+        if isinstance(change, tuple):
+            reach(change, np.ones(len(widths)), widths)  # checks the number of columns
+            phases = absolute @ np.minimum(np.array(change), widths)
+        else:
+            far = min(change, math.hypot(*widths))
+            phases = np.minimum(absolute @ widths, np.linalg.norm(self._waves, axis=1) * far)
+        chords = np.minimum(2.0, phases)
+        options = [self._sum(chords, 0.0, 0, norm), *self._by_forms(change, chords, norm)]
+        if len(widths) == 1:
+            speeds = absolute[:, 0]
+            slope = (
+                math.sqrt(float(np.mean(speeds**2)))
+                if norm == 2
+                else self._scale * math.sqrt(2.0) * float(speeds.sum())
+            )
+            step = change[0] if isinstance(change, tuple) else change
+            options.append(line_diameter(self, self.domain[0], step, slope * _SLOP, norm, invariant=norm == 2))
+        return min(options) * _SLOP
+
+    def _by_forms(self, change: Change, chords: FloatArray, norm: Norm) -> list[float]:
+        """Return bounds of the norm of the chords |exp(i w.z) - 1| over admissible changes z.
+
+        Each chord is at most |w.z|, and the mean of (w.z)^2 is a quadratic form of z. Fast waves, where |w.z| is far
+        above the chord, are left out of the form and counted at their largest.
+        """
+        if self._waves.shape[1] > _MOST_FORM or (not isinstance(change, tuple) and math.isinf(change)):
+            return []
+        steps = np.minimum(np.array(change), self._widths)
+        far = math.hypot(*steps) if isinstance(change, tuple) else min(change, math.hypot(*self._widths))
+        speeds = np.linalg.norm(self._waves, axis=1)
+        options = []
+        for factor in (1.5, 2.0, 3.0, 4.0, 6.0, math.inf):
+            slow = speeds * far <= factor
+            moments = self._waves[slow].T @ self._waves[slow] / self.frequencies
+            if isinstance(change, tuple):
+                largest = float(steps / far @ np.abs(moments) @ (steps / far))
+            else:
+                largest = float(np.linalg.eigvalsh(moments)[-1])
+            form = far * math.sqrt(max(0.0, largest)) * (1.0 + 1e-9)
+            options.append(self._sum(chords[~slow], form, int(slow.sum()), norm))
+        return options
+
+    def _sum(self, chords: FloatArray, form: float, slow: int, norm: Norm) -> float:
+        """Return the norm of features with these chords, and of `slow` more whose root sum of squares is `form`.
+
+        A chord is that of a cosine and a sine, whose absolute differences add up to at most sqrt(2) times as much.
+        """
+        largest = float(chords.max(initial=0.0)) or 1.0
+        if norm == 2:
+            return math.hypot(form, self._scale * largest * math.sqrt(float(np.sum((chords / largest) ** 2))))
+        return math.sqrt(2.0) * (math.sqrt(slow) * form + self._scale * float(chords.sum()))
+
+    def accuracy(self) -> float:
+        """Return the root mean square error of the kernel over a fixed set of pairs within three bandwidths."""
+        from abcdp._kernels import plain
+
+        uniform = plain.philox_uniforms(1, 2000, len(self.bandwidth) + 1)
+        z = uniform[:, :-1] - 0.5
+        z *= 3.0 * uniform[:, -1:] / np.linalg.norm(z, axis=1)[:, None]
+        true = np.array([kernel_at(self.kernel, float(r)) for r in np.linalg.norm(z, axis=1)])
+        approximate = np.cos((z * np.array(self.bandwidth)) @ self._waves.T).mean(axis=1)
+        return float(np.sqrt(np.mean((approximate - true) ** 2)))
+
+    def rounding(self) -> float:
+        angle = float((np.abs(self._waves) @ self._half).max())
+        return ((len(self._half) + 4) * angle + 8.0) * ROUNDING * self._scale
+
+
+def line_diameter(
+    curve: Curve, domain: Interval, change: float, slope: float, norm: Norm, *, invariant: bool = False
+) -> float:
+    """Return a certified diameter of features over an interval: the largest over a grid, plus what lies between.
+
+    `slope` is a Lipschitz constant of the features in that norm; moving both ends of a pair to the nearest grid point
+    moves the difference by at most slope * spacing, and their separation by at most one spacing. Where the norm is
+    `invariant` under shifts, one end stays at the first point of a grid no longer than the change.
+    """
+    low, high = domain
+    far = min(change, high - low)
+    if not far > 0:
+        raise DistanceError("a diameter needs a change above 0.")
+    straight = slope * far
+    size = len(curve.bound)
+    if size > _MOST_LINE or not math.isfinite(straight):
+        return straight
+    most = max(256, min(4096, (1 << 22) // size))
+    # grid points and features are rounded
+    blur = (
+        slope * 2.0**-49 * max(abs(low), abs(high)) + 2.0 * (size if norm == 1 else math.sqrt(size)) * curve.rounding()
+    )
+    if invariant:
+        values = curve.matrix(np.linspace(low, low + far, most + 1)[:, None])
+        between = slope * 0.5 * far / most
+        best = float(_sizes(values[1:] - values[0], norm).max())
+    else:
+        # a percent or two of the whole for large changes; small ones are near the chord slope * far anyway
+        lines = (high - low) / far
+        count = min(most, max(256, min(1024, int(1e4 / math.sqrt(size))), int(8.0 * min(lines, 1e6))))
+        values = curve.matrix(np.linspace(low, high, count + 1)[:, None])
+        between = slope * (high - low) / count
+        lags = min(count, math.ceil(count / lines) + 1)
+        best = max(float(_sizes(values[lag:] - values[:-lag], norm).max()) for lag in range(1, lags + 1))
+    return min(best + between + blur, straight) * (1.0 + 1e-9)
+
+
+def _sizes(differences: FloatArray, norm: Norm) -> FloatArray:
+    squares = np.abs(differences) if norm == 1 else differences**2
+    sums: FloatArray = squares.sum(axis=1)
+    return sums if norm == 1 else np.sqrt(sums)

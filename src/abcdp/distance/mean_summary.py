@@ -1,0 +1,413 @@
+"""Distances of means of declared features: powers, products and histogram bins of clipped columns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.distance.base import (
+    LARGEST_ENTRY,
+    ROUNDING,
+    SMALLEST_SCALE,
+    FloatArray,
+    Interval,
+    Norm,
+    SummaryDistance,
+    as_domain,
+    as_records,
+    clip_to,
+)
+from abcdp.distance.features import line_diameter
+from abcdp.errors import DistanceError, UnitError
+
+Change = float | tuple[float, ...]
+
+_LARGEST_PRODUCT = 1e300
+_MOST_SLOPES = 100_000  # moments times columns
+
+
+def _power(value: float, power: int) -> float:
+    """Return value ** power, infinite where it overflows."""
+    try:
+        return value**power
+    except OverflowError:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A product of powers of columns, clipped to public bounds.
+
+    ``Moment(0)`` is column 0; ``Moment(0, power=2)`` its square; ``Moment({0: 1, 2: 1})`` the product of columns 0 and
+    2. `bounds` may be left out where the distance has a domain, which then implies them.
+    """
+
+    column: int | tuple[tuple[int, int], ...]
+    power: int = 1
+    bounds: Interval | None = None
+
+    def __post_init__(self) -> None:
+        column: Any = self.column
+        if isinstance(column, Mapping):
+            column = tuple(sorted(column.items()))
+        powers: Any = ((column, self.power),) if isinstance(column, int) else column
+        try:
+            powers = tuple(sorted((c, p) for c, p in powers))
+            sound = bool(powers) and all(0 <= c < 10_000 and 1 <= p <= 12 for c, p in powers)
+            sound = sound and all(isinstance(v, int) and not isinstance(v, bool) for pair in powers for v in pair)
+            sound = sound and len({c for c, _ in powers}) == len(powers)
+        except (TypeError, ValueError):
+            sound = False
+        if not sound or (self.power != 1 and not isinstance(column, int)):
+            raise DistanceError(
+                f"Moment({self.column!r}, power={self.power!r}): give a column and a power from 1 to 12, or such pairs "
+                "with each column once."
+            )
+        alone = len(powers) == 1
+        object.__setattr__(self, "column", powers[0][0] if alone else powers)
+        object.__setattr__(self, "power", powers[0][1] if alone else 1)
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", as_domain(self.bounds, "bounds")[0])
+
+    @property
+    def powers(self) -> tuple[tuple[int, int], ...]:
+        """The columns and their powers."""
+        return ((self.column, self.power),) if isinstance(self.column, int) else self.column
+
+    def values(self, records: FloatArray) -> FloatArray:
+        """Return the product for each record, unclipped."""
+        out = np.ones(len(records))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for column, power in self.powers:
+                out = out * records[:, column] ** power
+        return out
+
+    def range_over(self, domain: tuple[Interval, ...]) -> Interval:
+        """Return bounds of the product over a box, by interval arithmetic."""
+        low, high = 1.0, 1.0
+        for column, power in self.powers:
+            a, b = domain[column]
+            ends = (_power(a, power), _power(b, power))
+            part = (0.0 if power % 2 == 0 and a < 0 < b else min(ends), max(ends))
+            products = [x * y for x in (low, high) for y in part]
+            low, high = min(products), max(products)
+        return low, high
+
+    def slope(self, column: int, extents: Mapping[int, float]) -> float:
+        """Return the largest slope of the product along one column, each column within its extent of zero."""
+        slope = 1.0
+        for other, power in self.powers:
+            extent = extents[other]
+            slope *= power * _power(extent, power - 1) if other == column else _power(extent, power)
+        return slope
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        powers = [list(pair) for pair in self.powers]
+        return {"moment": powers, "bounds": list(self.bounds) if self.bounds else None}
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The bin of a column, as one indicator per bin; values beyond the edges count in the outer bins."""
+
+    column: int
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        try:
+            edges = tuple(float(e) for e in self.edges)
+        except (TypeError, ValueError, OverflowError):
+            edges = ()
+        rising = all(a < b for a, b in itertools.pairwise(edges)) and all(map(math.isfinite, edges))
+        if len(edges) < 3 or not rising:
+            raise DistanceError(f"edges={self.edges!r}: give at least three finite numbers in rising order (two bins).")
+        if isinstance(self.column, bool) or not isinstance(self.column, int) or self.column < 0:
+            raise DistanceError(f"column={self.column!r}: a whole number of at least 0.")
+        object.__setattr__(self, "edges", edges)
+
+    @property
+    def bins(self) -> int:
+        """The number of bins."""
+        return len(self.edges) - 1
+
+    def values(self, records: FloatArray) -> FloatArray:
+        """Return the indicators of each record; NaN counts in the lowest bin."""
+        inner = np.array(self.edges[1:-1])
+        column = np.where(np.isnan(records[:, self.column]), -np.inf, records[:, self.column])
+        out = np.zeros((len(records), self.bins))
+        out[np.arange(len(records)), np.searchsorted(inner, column, side="right")] = 1.0
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        return {"histogram": self.column, "edges": list(self.edges)}
+
+
+@dataclass(frozen=True)
+class MeanSummary(SummaryDistance):
+    """Weighted Euclidean distance of the means of declared record features.
+
+    Parameters
+    ----------
+    features
+        :class:`Moment` and :class:`Histogram` objects; whole numbers stand for the mean of that column.
+    domain
+        Public bounds of the columns, a pair each; records are clipped to them first. Without it every moment needs
+        bounds.
+    weights
+        One per feature (a histogram's weight holds for all of its bins); 1 by default.
+
+    Examples
+    --------
+    >>> from abcdp.guarantee import Unit
+    >>> distance = MeanSummary([Moment(0, bounds=(0, 1)), Moment(0, power=2, bounds=(0, 1))], weights=[1, 2])
+    >>> f"{distance.sensitivity(100, Unit(), norm=1):.9f}"
+    '0.030000000'
+    """
+
+    features: tuple[Moment | Histogram, ...]
+    domain: Any = None
+    weights: tuple[float, ...] | None = None
+
+    kind: ClassVar[str] = "mean"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.features, Moment | Histogram | int):
+            object.__setattr__(self, "features", (self.features,))
+        parts = tuple(_as_feature(f) for f in self.features)
+        if not parts:
+            raise DistanceError("MeanSummary needs at least one feature.")
+        pairs = None if self.domain is None else as_domain(self.domain)
+        needed = _columns_needed(parts)
+        if pairs is not None and len(pairs) < needed:
+            raise DistanceError(f"a feature uses column {needed - 1}, but domain has {len(pairs)} pairs.")
+        for feature in parts:
+            if isinstance(feature, Moment) and feature.bounds is None and pairs is None:
+                raise DistanceError(f"{feature}: give bounds=(low, high), or MeanSummary(..., domain=...).")
+            if isinstance(feature, Moment) and pairs is not None:
+                _check_product(feature, pairs)
+        try:
+            weights = tuple(float(w) for w in (self.weights if self.weights is not None else [1.0] * len(parts)))
+        except (TypeError, ValueError, OverflowError):
+            weights = ()
+        if len(weights) != len(parts) or not all(1e-50 <= w <= 1e50 for w in weights):
+            raise DistanceError(
+                f"weights={self.weights!r}: one finite number above 0 for each of {len(parts)} features."
+            )
+        object.__setattr__(self, "features", parts)
+        object.__setattr__(self, "domain", pairs)
+        object.__setattr__(self, "weights", weights)
+        low, high = self.bounds(1)
+        if not SMALLEST_SCALE <= max(np.abs(low).max(), np.abs(high).max()) <= LARGEST_ENTRY:
+            raise DistanceError(
+                f"features with their weights reach beyond {LARGEST_ENTRY:g}, or none above {SMALLEST_SCALE:g}; choose "
+                "other bounds or weights."
+            )
+
+    @classmethod
+    def from_json(cls, settings: dict[str, Any]) -> Self:
+        features = settings.get("features")
+        if not isinstance(features, list):
+            raise DistanceError("distance 'mean': features must be a list.")
+        return super().from_json({**settings, "features": tuple(_feature_from_json(f) for f in features)})
+
+    def fitted(self, columns: int, pilot: FloatArray | None = None) -> Self:
+        if self.domain is not None and len(self.domain) != columns:
+            raise DistanceError(f"the simulator returns {columns} columns; domain has {len(self.domain)} pairs.")
+        self._check_columns(columns)
+        return self
+
+    def _check_columns(self, columns: int) -> None:
+        needed = _columns_needed(self.features)
+        if columns < needed:
+            raise DistanceError(f"a feature uses column {needed - 1}, but records have {columns} columns.")
+
+    def _weighted(self) -> list[tuple[Moment | Histogram, float]]:
+        assert self.weights is not None  # noqa: S101 - set above
+        return list(zip(self.features, self.weights, strict=True))
+
+    def _range(self, moment: Moment) -> Interval:
+        inside = moment.range_over(self.domain) if self.domain is not None else None
+        return moment.bounds or inside or (-math.inf, math.inf)
+
+    def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
+        low, high = [], []
+        for feature, weight in self._weighted():
+            a, b = self._range(feature) if isinstance(feature, Moment) else (0.0, 1.0)
+            count = 1 if isinstance(feature, Moment) else feature.bins
+            low += [weight * a] * count
+            high += [weight * b] * count
+        return np.array(low), np.array(high)
+
+    def clean(self, data: npt.ArrayLike) -> FloatArray:
+        records = as_records(data, len(self.domain) if self.domain is not None else None)
+        self._check_columns(records.shape[1])
+        if self.domain is None:
+            return records
+        pairs = np.array(self.domain)
+        return clip_to(records, pairs[:, 0], pairs[:, 1])
+
+    def record_features(self, records: FloatArray) -> FloatArray:
+        parts = [
+            weight * (self._clipped(feature, records) if isinstance(feature, Moment) else feature.values(records))
+            for feature, weight in self._weighted()
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def _clipped(self, moment: Moment, records: FloatArray) -> FloatArray:
+        low, high = self._range(moment)
+        return clip_to(moment.values(records), np.array(low), np.array(high))[:, None]
+
+    def encode(self, sets: FloatArray) -> FloatArray:
+        return np.stack([self.record_features(self.clean(one)).mean(axis=0) for one in sets])
+
+    def feature_error(self) -> float:
+        # a dozen roundings of a product of bounded factors; a clip keeps what overflows on its public bound
+        factors = max((sum(p for _, p in f.powers) for f in self.features if isinstance(f, Moment)), default=1)
+        return (2.0 * factors + 4.0) * ROUNDING * self.magnitude()
+
+    def diameter(self, change: Change, norm: Norm) -> float:
+        bins: list[float] = []
+        moments: list[tuple[Moment, float]] = []
+        for feature, weight in self._weighted():
+            if isinstance(feature, Moment):
+                moments.append((feature, weight))
+            elif self._step(feature.column, change) > 0:
+                bins += [weight, weight]  # one bin loses the record, another gains it
+        options = [self._by_column(moments, change, norm)]
+        if not isinstance(change, tuple) and math.isfinite(change) and moments:
+            options.append(change * self._slope(moments, norm))
+        return _norm([min(options), *bins], norm) * (1.0 + 1e-12)
+
+    def _by_column(self, moments: list[tuple[Moment, float]], change: Change, norm: Norm) -> float:
+        """Bound the move of the moments, those of one and the same column together."""
+        alone: dict[int, list[tuple[Moment, float]]] = {}
+        parts = []
+        for moment, weight in moments:
+            if len(moment.powers) == 1:
+                alone.setdefault(moment.powers[0][0], []).append((moment, weight))
+            else:
+                parts.append(weight * self._span(moment, change))
+        for column, group in alone.items():
+            apart = _norm([weight * self._span(moment, change) for moment, weight in group], norm)
+            together = self._joint(column, group, self._step(column, change), norm) if len(group) > 1 else math.inf
+            parts.append(min(apart, together))
+        return _norm(parts, norm)
+
+    def _joint(self, column: int, group: list[tuple[Moment, float]], step: float, norm: Norm) -> float:
+        """Bound the move of several moments of one column: they cannot all be at their far ends at once."""
+        extent = max(self._extents(moment)[column] for moment, _ in group)
+        low, high = -extent, extent  # beyond it every one of them is clipped
+        if self.domain is not None:
+            low, high = max(low, self.domain[column][0]), min(high, self.domain[column][1])
+        if not (step > 0 and low < high):
+            return math.inf
+        return line_diameter(_Curve(self, column, tuple(group)), (low, high), step, self._slope(group, norm), norm)
+
+    def _slope(self, moments: list[tuple[Moment, float]], norm: Norm) -> float:
+        """Return a Lipschitz constant of the weighted moments for Euclidean changes of a record."""
+        columns = sorted({column for moment, _ in moments for column, _ in moment.powers})
+        if len(moments) * len(columns) > _MOST_SLOPES:
+            return math.inf
+        slopes = np.zeros((len(moments), len(columns)))
+        for row, (moment, weight) in enumerate(moments):
+            for column, _ in moment.powers:
+                slopes[row, columns.index(column)] = weight * moment.slope(column, self._extents(moment))
+        if not np.isfinite(slopes).all():
+            return math.inf
+        # changes of the columns are at most |z|, so the features' are at most slopes @ |z|
+        return math.hypot(*slopes.sum(axis=0)) if norm == 1 else float(np.linalg.norm(slopes, 2)) * (1.0 + 1e-12)
+
+    def _extents(self, moment: Moment) -> dict[int, float]:
+        """Return how far from zero each column of a moment matters: within the domain, and until its clip holds it."""
+        out = {}
+        for column, power in moment.powers:
+            out[column] = math.inf if self.domain is None else max(abs(end) for end in self.domain[column])
+            if len(moment.powers) == 1:
+                clipped = max(abs(end) for end in self._range(moment)) ** (1.0 / power)
+                out[column] = min(out[column], clipped * (1.0 + 1e-12))
+        return out
+
+    def _step(self, column: int, change: Change) -> float:
+        if not isinstance(change, tuple):
+            return change
+        if column >= len(change) or (self.domain is not None and len(change) != len(self.domain)):
+            records = f"a feature uses column {column}" if self.domain is None else f"records have {len(self.domain)}"
+            raise UnitError(f"the unit bounds the change of {len(change)} columns, but {records}.")
+        return change[column]
+
+    def _span(self, moment: Moment, change: Change) -> float:
+        low, high = self._range(moment)
+        extents = self._extents(moment)
+        moved = 0.0
+        for column, _ in moment.powers:
+            step = self._step(column, change)
+            if self.domain is not None:
+                step = min(step, self.domain[column][1] - self.domain[column][0])
+            moved += moment.slope(column, extents) * step if step > 0 else 0.0
+        return min(high - low, moved)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Moments of one column, as features along a line."""
+
+    summary: MeanSummary
+    column: int
+    moments: tuple[tuple[Moment, float], ...]
+
+    @property
+    def bound(self) -> FloatArray:
+        return np.array([weight * max(map(abs, self.summary._range(moment))) for moment, weight in self.moments])
+
+    def matrix(self, records: FloatArray) -> FloatArray:
+        padded = np.zeros((len(records), self.column + 1))
+        padded[:, self.column] = records[:, 0]
+        return np.concatenate([weight * self.summary._clipped(m, padded) for m, weight in self.moments], axis=1)
+
+    def rounding(self) -> float:
+        return self.summary.feature_error()
+
+
+def _norm(parts: list[float], norm: Norm) -> float:
+    return math.fsum(parts) if norm == 1 else math.hypot(*parts)
+
+
+def _columns_needed(features: tuple[Moment | Histogram, ...]) -> int:
+    return 1 + max(max(c for c, _ in f.powers) if isinstance(f, Moment) else f.column for f in features)
+
+
+def _check_product(moment: Moment, domain: tuple[Interval, ...]) -> None:
+    product = 1.0
+    for column, power in moment.powers:
+        product *= _power(max(abs(end) for end in domain[column]), power)
+        if not product <= _LARGEST_PRODUCT:
+            raise DistanceError(f"{moment}: exceeds {_LARGEST_PRODUCT:g} within the domain; narrow it.")
+
+
+def _as_feature(feature: Any) -> Moment | Histogram:
+    if isinstance(feature, int) and not isinstance(feature, bool):
+        return Moment(feature)
+    if not isinstance(feature, Moment | Histogram):
+        raise DistanceError(f"{feature!r} is not a feature: use Moment, Histogram or the number of a column.")
+    return feature
+
+
+def _feature_from_json(values: Any) -> Moment | Histogram:
+    try:
+        if "histogram" in values:
+            return Histogram(values["histogram"], tuple(values["edges"]))
+        powers = [(c, p) for c, p in values["moment"]]
+        bounds = tuple(values["bounds"]) if values["bounds"] else None
+        if len(powers) == 1:
+            return Moment(powers[0][0], powers[0][1], bounds)
+        return Moment(tuple(powers), bounds=bounds)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DistanceError(f"distance 'mean': a feature is malformed ({error}).") from None

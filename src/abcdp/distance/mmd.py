@@ -1,0 +1,309 @@
+"""Maximum mean discrepancy: the distance of two mean embeddings (the biased V-statistic, with its square root)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp._kernels import kernels
+from abcdp.distance.base import (
+    LARGEST_ENTRY,
+    MOST_COLUMNS,
+    ROUNDING,
+    FloatArray,
+    Interval,
+    Norm,
+    SummaryDistance,
+    as_domain,
+    as_records,
+    clip_to,
+    reach,
+)
+from abcdp.distance.features import KERNELS, FeatureMap, Kernel, QuadratureFeatures, WaveFeatures, kernel_chord
+from abcdp.errors import DistanceError, UnitError
+from abcdp.guarantee import Unit
+
+Features = Literal["auto", "fourier", "sobol", "random", "exact"]
+MEDIAN = "median"
+_TOLERANCE = {1: 1e-16, 2: 1e-8, 3: 1e-5}  # kernel error of the quadrature by number of columns
+_MOST_QUADRATURE = 8000  # features, where "auto" may choose
+_MOST_FEATURES = 100_000  # and where the user insists
+_MOST_NUMBERS = 1 << 26  # in the table of waves
+_WIDE = 1e5  # without a domain, wave features clip records this many bandwidths from zero
+# The quadratic form of exact MMD loses digits near zero, so distances below this count as this: far below one replaced
+# record among any number of them whose pairs can be summed. It must not depend on that number, which may be private.
+_SMALLEST = 1e-6
+
+
+@dataclass(frozen=True)
+class MMD(SummaryDistance):
+    """Maximum mean discrepancy with a Gaussian, Laplace or Matern-3/2 kernel of distances in units of the bandwidth.
+
+    Parameters
+    ----------
+    bandwidth
+        The kernel's length: a number, one per column, or ``"median"``: the median distance of records *simulated* from
+        the prior, fixed when the bank is made. Never take it from observed data.
+    domain
+        Public bounds of the records, (low, high) or one pair per column; records are clipped to them.
+    kernel
+        ``"gaussian"``, ``"laplace"`` or ``"matern32"``.
+    features
+        ``"fourier"``: quadrature of the Gaussian kernel, accurate to near machine precision in one column, on a
+        tensor grid for two or three; needs `domain`. ``"sobol"`` or ``"random"``: `frequencies` waves from the kernel's
+        spectrum. ``"exact"``: all pairs; the bank then holds the simulated records themselves. ``"auto"``: fourier
+        where it is possible and small, else sobol.
+    columns
+        The number of columns of a record; taken from `bandwidth`, `domain` or the simulator where it is not given.
+    frequencies, tolerance, seed
+        The number of waves; the quadrature's kernel error; the seed of random waves.
+    """
+
+    bandwidth: float | tuple[float, ...] | str
+    domain: Any = None
+    kernel: Kernel = "gaussian"
+    features: Features = "auto"
+    columns: int | None = None
+    frequencies: int = 512
+    tolerance: float | None = None
+    seed: int = 0
+
+    kind: ClassVar[str] = "mmd"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bandwidth", _as_bandwidth(self.bandwidth))
+        if self.kernel not in KERNELS:
+            raise DistanceError(f"kernel={self.kernel!r}: choose one of {', '.join(KERNELS)}.")
+        if self.features not in ("auto", "fourier", "sobol", "random", "exact"):
+            raise DistanceError(f"features={self.features!r}: choose auto, fourier, sobol, random or exact.")
+        self._settle_columns()
+        if self.features == "fourier":
+            if self.domain is None:
+                raise DistanceError("features='fourier' needs domain=(low, high): the public bounds of the records.")
+            if self.kernel != "gaussian" or (self.columns or 1) > 3:
+                raise DistanceError("features='fourier' is for the Gaussian kernel and 1 to 3 columns; use 'sobol'.")
+        if self.tolerance is not None and not 1e-16 <= self.tolerance <= 1e-2:
+            raise DistanceError(f"tolerance={self.tolerance!r}: choose between 1e-16 and 1e-2.")
+        for name, low, high in (("frequencies", 1, 1 << 20), ("seed", 0, (1 << 64) - 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise DistanceError(f"{name}={value!r}: a whole number from {low} to {high}.")
+        self._check_size()
+
+    def _check_size(self) -> None:
+        """Refuse settings, perhaps a stranger's, whose features would not fit into memory."""
+        if self.columns is None or isinstance(self.bandwidth, str):
+            return
+        if self.features == "fourier":
+            count = QuadratureFeatures.count(self._per_column(), self._pairs(), self._tolerance())
+            if count > _MOST_FEATURES:
+                raise DistanceError(
+                    f"features='fourier' needs {count:.3g} features for this domain and bandwidth, above "
+                    f"{_MOST_FEATURES}; use 'sobol' or a larger bandwidth."
+                )
+        if self.features != "exact" and self.frequencies * self.columns > _MOST_NUMBERS:
+            raise DistanceError(
+                f"frequencies={self.frequencies} for {self.columns} columns: their product is at most {_MOST_NUMBERS}."
+            )
+
+    def _settle_columns(self) -> None:
+        """Find the number of columns where the settings tell it, and give each of them a domain."""
+        pairs = None if self.domain is None else as_domain(self.domain)
+        columns = self.columns
+        if columns is None and isinstance(self.bandwidth, tuple):
+            columns = len(self.bandwidth)
+        elif columns is None and pairs is not None:
+            columns = len(pairs)
+        if columns is not None:
+            if isinstance(columns, bool) or not isinstance(columns, int) or not 1 <= columns <= MOST_COLUMNS:
+                raise DistanceError(f"columns={columns!r}: records have from 1 to {MOST_COLUMNS} columns.")
+            if isinstance(self.bandwidth, tuple) and len(self.bandwidth) != columns:
+                raise DistanceError(
+                    f"{len(self.bandwidth)} bandwidths for {columns} columns: give one, or one per column."
+                )
+            if pairs is not None and len(pairs) not in (1, columns):
+                raise DistanceError(f"{len(pairs)} domains for {columns} columns: give one, or one per column.")
+            pairs = pairs * columns if pairs is not None and len(pairs) == 1 else pairs
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "domain", pairs)
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+
+    def fitted(self, columns: int, pilot: FloatArray | None = None) -> Self:
+        if self.columns not in (None, columns):
+            raise DistanceError(f"the simulator returns {columns} columns; this distance is for {self.columns}.")
+        bandwidth = self.bandwidth
+        if isinstance(bandwidth, str):
+            if pilot is None:
+                raise DistanceError("bandwidth='median' is decided when a bank is simulated; give a number here.")
+            bandwidth = _median_distance(pilot)
+        return replace(self, bandwidth=bandwidth, columns=columns)
+
+    def _per_column(self) -> tuple[float, ...]:
+        if isinstance(self.bandwidth, str):
+            raise DistanceError("bandwidth='median' is decided when a bank is simulated; give a number here.")
+        if isinstance(self.bandwidth, tuple):
+            return self.bandwidth
+        if self.columns is None:
+            raise DistanceError("the number of columns is not known yet: give MMD(..., columns=...).")
+        return (self.bandwidth,) * self.columns
+
+    def _pairs(self) -> tuple[Interval, ...]:
+        """Return the bounds that records are clipped to, a pair per column."""
+        if self.domain is not None:
+            return self.domain  # type: ignore[no-any-return]
+        if self.chosen == "exact":
+            return ((-LARGEST_ENTRY, LARGEST_ENTRY),) * len(self._per_column())
+        return tuple((-_WIDE * b, _WIDE * b) for b in self._per_column())
+
+    @property
+    def chosen(self) -> Features:
+        """The features in use: what ``"auto"`` stands for here."""
+        if self.features != "auto":
+            return self.features
+        bandwidth = self._per_column()
+        if self.kernel == "gaussian" and self.domain is not None and len(bandwidth) <= 3:
+            count = QuadratureFeatures.count(bandwidth, self.domain, self._tolerance())
+            if count <= _MOST_QUADRATURE:
+                return "fourier"
+        return "sobol"
+
+    def _tolerance(self) -> float:
+        return self.tolerance if self.tolerance is not None else _TOLERANCE[len(self._per_column())]
+
+    @functools.cached_property
+    def _map(self) -> FeatureMap:
+        if self.chosen == "fourier":
+            return QuadratureFeatures(self._per_column(), self._pairs(), self._tolerance())
+        return WaveFeatures(
+            self.kernel, self._per_column(), self._pairs(), self.chosen == "sobol", self.frequencies, self.seed
+        )
+
+    @property
+    def has_summary(self) -> bool:  # type: ignore[override]
+        """Whether the distance is the norm of a difference of finite summaries."""
+        return self.chosen != "exact"
+
+    def accuracy(self) -> float:
+        """Return the error of the kernel: 0 if exact, a bound for fourier, a measured root mean square for waves."""
+        return self._map.accuracy() if self.has_summary else 0.0
+
+    # -- summaries -----------------------------------------------------------------------------------------------------
+
+    def clean(self, data: npt.ArrayLike) -> FloatArray:
+        pairs = np.array(self._pairs())
+        return clip_to(as_records(data, len(pairs)), pairs[:, 0], pairs[:, 1])
+
+    def record_features(self, records: FloatArray) -> FloatArray:
+        return self._map.matrix(records)
+
+    def summary(self, data: npt.ArrayLike) -> FloatArray:
+        if self.columns is None:
+            return self.fitted(as_records(data).shape[1]).summary(data)
+        if not self.has_summary:
+            raise DistanceError("MMD with features='exact' has no summary; choose 'auto', 'fourier' or 'sobol'.")
+        return super().summary(data)
+
+    def feature_error(self) -> float:
+        return self._map.rounding()
+
+    def diameter(self, change: float | tuple[float, ...], norm: Norm) -> float:
+        if self.has_summary:
+            return self._map.diameter(change, norm)
+        if norm == 1:
+            raise UnitError("MMD with features='exact' has no finite summary, hence no L1 sensitivity.")
+        pairs = np.array(self._pairs())
+        far = reach(change, np.array(self._per_column()), pairs[:, 1] - pairs[:, 0])
+        return kernel_chord(self.kernel, far) * (1.0 + 1e-12)
+
+    def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
+        if self.columns is None and self.features == "exact":
+            # a radial kernel does not ask how many columns there are
+            columns = len(unit.change) if isinstance(unit.change, tuple) else 1
+            return self.fitted(columns).sensitivity(records, unit, norm)
+        return super().sensitivity(records, unit, norm)
+
+    # -- rows of a bank ------------------------------------------------------------------------------------------------
+
+    def encode(self, sets: FloatArray) -> FloatArray:
+        if self.columns is None:
+            return self.fitted(sets.shape[2]).encode(sets)
+        pairs = np.array(self._pairs())
+        if sets.shape[2] != len(pairs):
+            raise DistanceError(f"data have {sets.shape[2]} columns; this distance is for {len(pairs)}.")
+        if self.chosen != "fourier" or len(pairs) > 1:  # the kernel for one column clips on its own
+            sets = np.clip(sets, pairs[:, 0], pairs[:, 1])
+        return self._map.means(sets) if self.has_summary else sets.reshape(len(sets), -1)
+
+    def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
+        if self.has_summary:
+            return -self._map.bound, self._map.bound
+        pairs = np.tile(np.array(self._pairs()), (records, 1))
+        return pairs[:, 0], pairs[:, 1]
+
+    # -- all pairs -----------------------------------------------------------------------------------------------------
+
+    def reference(self, data: npt.ArrayLike) -> FloatArray:
+        if self.columns is None:
+            return self.fitted(as_records(data).shape[1]).reference(data)
+        return self.summary(data) if self.has_summary else self.clean(data)
+
+    def compare(self, rows: FloatArray, reference: FloatArray) -> FloatArray:
+        if reference.ndim == 1:
+            return super().compare(rows, reference)
+        kind = KERNELS.index(self.kernel)
+        scales = np.array(self._per_column() if self.columns else self.fitted(reference.shape[1])._per_column())
+        if rows.shape[1] % len(scales):
+            raise DistanceError(f"rows of {rows.shape[1]} entries are not records of {len(scales)} columns.")
+        inverse = 1.0 / scales
+        own = kernels().kernel_mean_self(reference, kind, inverse)
+        out = np.empty(len(rows))
+        for t, row in enumerate(rows):
+            simulated = np.ascontiguousarray(row.reshape(-1, len(scales)))
+            squared = kernels().kernel_mean_self(simulated, kind, inverse) + own
+            squared -= 2.0 * kernels().kernel_mean(simulated, reference, kind, inverse)
+            out[t] = math.sqrt(max(squared, _SMALLEST**2))
+        return out
+
+    def largest(self, records: int) -> float:
+        return super().largest(records) if self.has_summary else math.sqrt(2.0) * (1.0 + 1e-9)
+
+    def numerical_error(self, records: int) -> float:
+        if self.has_summary:
+            return super().numerical_error(records)
+        # three means (one counted twice) of terms within a few ulp plus one per column, summed by blocks of 256 and
+        # then without loss: no part of it grows with the number of records, here or in the bank
+        squared = 4.0 * (320.0 + (self.columns or MOST_COLUMNS)) * ROUNDING
+        return squared / (2.0 * _SMALLEST)
+
+
+def _as_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:
+    if isinstance(bandwidth, str):
+        if bandwidth != MEDIAN:
+            raise DistanceError(f"bandwidth={bandwidth!r}: give a number, one per column, or 'median'.")
+        return bandwidth
+    try:
+        numbers = np.atleast_1d(np.asarray(bandwidth, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError):
+        numbers = np.array([math.nan])
+    if numbers.ndim != 1 or len(numbers) == 0 or not all(1e-50 < b < 1e50 for b in numbers):
+        raise DistanceError(f"bandwidth={bandwidth!r}: a bandwidth is a finite number above 0.")
+    return tuple(map(float, numbers)) if np.ndim(bandwidth) else float(numbers[0])
+
+
+def _median_distance(pilot: FloatArray) -> float:
+    """Return the median distance of different pairs of simulated records."""
+    order = np.random.default_rng(0).permutation(len(pilot))[:2000]
+    sample = pilot[order]
+    shift = max(1, len(sample) // 2)
+    gaps = [np.linalg.norm(sample - np.roll(sample, s, axis=0), axis=1) for s in range(1, shift, max(1, shift // 50))]
+    gaps = gaps or [np.linalg.norm(sample - np.roll(sample, 1, axis=0), axis=1)]
+    median = float(np.median(np.concatenate(gaps)))
+    if not (math.isfinite(median) and median > 0):
+        raise DistanceError("bandwidth='median': simulated records do not vary; give a number.")
+    return median

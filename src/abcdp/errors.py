@@ -1,0 +1,43 @@
+"""What can go wrong, by name. A message names the thing, the rule and the way out, and never holds a private value."""
+
+from __future__ import annotations
+
+
+class AbcdpError(Exception):
+    """The base of every error that this library raises on purpose."""
+
+
+class ModelError(AbcdpError, ValueError):
+    """A prior or a simulator breaks the contract of :class:`abcdp.Model`."""
+
+
+class UnitError(AbcdpError, ValueError):
+    """A unit of privacy is malformed, or a distance cannot support it."""
+
+
+class DistanceError(AbcdpError, ValueError):
+    """A distance has impossible settings, or data do not fit it."""
+
+
+class BankError(AbcdpError, ValueError):
+    """A bank of simulations is missing, damaged, foreign or refused."""
+
+
+class MechanismError(AbcdpError, ValueError):
+    """A mechanism has impossible settings."""
+
+
+class DataError(AbcdpError, ValueError):
+    """Records cannot be loaded or have the wrong form; the message holds none of them."""
+
+
+class ReleaseError(AbcdpError, ValueError):
+    """A release is malformed, or does not belong to the bank at hand."""
+
+
+class AuditError(AbcdpError, ValueError):
+    """An audit cannot be carried out as asked."""
+
+
+class PlanError(AbcdpError, ValueError):
+    """A plan cannot be made as asked, or a file is not a plan."""

@@ -1,0 +1,25 @@
+"""What a ledger refuses, by name."""
+
+from __future__ import annotations
+
+from abcdp.errors import AbcdpError
+
+
+class LedgerError(AbcdpError):
+    """A ledger is missing, damaged or foreign, or what was asked breaks its rules."""
+
+
+class BudgetExceeded(LedgerError):  # noqa: N818 - the name says it
+    """A charge is larger than what is left of the dataset's budget."""
+
+
+class RequestBurnt(LedgerError):  # noqa: N818
+    """A request was charged before and has no stored result."""
+
+
+class LedgerLocked(LedgerError):  # noqa: N818
+    """Another process held the ledger for longer than the timeout."""
+
+
+class LedgerClosed(LedgerError):  # noqa: N818
+    """The ledger is older than what this machine has seen."""

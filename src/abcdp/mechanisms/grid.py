@@ -1,0 +1,52 @@
+"""The public grid on which distances become integers.
+
+With |computed - true| <= error, neighbours' computed distances differ by at most sensitivity + 2 error; rounding both
+down to
+a grid of step g moves them apart by at most ceil of that over g. (Rounding to the nearest even would not: a move of
+one step can become two.) The step is a power of two, so the division is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.errors import MechanismError
+
+IntArray = npt.NDArray[np.int64]
+
+_FINENESS = 16  # at least 2**16 steps to one sensitivity: calibration loses less than 2**-16 of the budget
+_CAP = 1 << 52  # integers stay exact as floats, and far from overflow when noise is added
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Integers for distances: their step, how many steps neighbours can move one, and where they saturate."""
+
+    step: float
+    sensitivity: int
+    cap: int
+
+    @classmethod
+    def covering(cls, sensitivity: float, error: float, largest: float) -> Grid:
+        """Return the grid for a distance with this sensitivity, numerical error and public bound."""
+        if not (0 < sensitivity < math.inf and 0 <= error < math.inf and 0 < largest < math.inf):
+            raise MechanismError("a grid needs a finite sensitivity above 0, a finite error and a finite bound.")
+        moved = math.nextafter(sensitivity + math.nextafter(2.0 * error, math.inf), math.inf)
+        exponent = math.frexp(moved)[1] - 1 - _FINENESS
+        if not -1000 < exponent < 900:
+            raise MechanismError(f"sensitivity={sensitivity:g} is too small or too large to compute with.")
+        step = math.ldexp(1.0, exponent)
+        return cls(step, math.ceil(moved / step), min(_CAP, math.ceil(min(largest / step, float(_CAP))) + 1))
+
+    def place(self, distances: npt.NDArray[np.float64]) -> IntArray:
+        """Return distances as integers, rounded down and saturated; NaN counts as the largest."""
+        steps = np.floor(np.nan_to_num(distances / self.step, nan=float(self.cap), posinf=float(self.cap), neginf=0.0))
+        return np.clip(steps, 0.0, float(self.cap)).astype(np.int64)
+
+    def threshold(self, value: float) -> int:
+        """Return a threshold as an integer: any public integer is sound."""
+        return int(min(max(math.floor(value / self.step), -_CAP), _CAP))

@@ -1,0 +1,175 @@
+"""The owner's side: register records, then charge, run, store and hand out, in that order.
+
+Errors after registration depend on public facts alone: an error that depended on the records would be an answer about
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+from abcdp import _execute
+from abcdp.bank import Bank
+from abcdp.errors import DataError, MechanismError
+from abcdp.guarantee import Guarantee, Unit
+from abcdp.mechanisms import Calibration, SparseVector, calibrate
+from abcdp.mechanisms.sparse_vector import exact
+from abcdp.noise import FastNoise, Noise, OpenDPNoise
+from abcdp.private import PrivateData, load_records
+from abcdp.release import BankPrefix, Release
+
+if TYPE_CHECKING:
+    from abcdp.ledger import Dataset, Ledger
+
+NoiseName = Literal["opendp", "fast"]
+_SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
+
+
+def open_ledger(ledger: Any, *, create: bool = False) -> Ledger:
+    """Return a ledger from itself, a path or a URL."""
+    from abcdp.ledger import Ledger
+
+    if isinstance(ledger, Ledger):
+        return ledger
+    return Ledger.create(ledger) if create else Ledger(ledger)
+
+
+def register(
+    ledger: Any,
+    dataset: str,
+    data: Any,
+    *,
+    unit: Unit,
+    epsilon: float | str,
+    delta: float | str = 0,
+    columns: list[str] | None = None,
+    description: str = "",
+    create: bool = False,
+) -> Dataset:
+    """Register records under a name, with the unit that all their guarantees protect and their total budget.
+
+    The records are validated here, once; the ledger keeps a keyed commitment to them, not the records.
+    """
+    records = load_records(data, columns)
+    if unit.neighbours == "replace" and unit.records > len(records):
+        raise DataError(f"the unit protects {unit.records} records, more than there are.")
+    if unit.at_least is not None and len(records) < unit.at_least:
+        raise DataError(f"there are fewer records than the unit's at_least={unit.at_least}.")
+    if isinstance(unit.change, tuple) and len(unit.change) != records.columns:
+        raise DataError(f"the unit bounds {len(unit.change)} columns, the records have {records.columns}.")
+    return open_ledger(ledger, create=create).register(
+        dataset, records.records, unit=unit, epsilon=epsilon, delta=delta, description=description
+    )
+
+
+def release(
+    bank: Bank | str | os.PathLike[str],
+    data: Any,
+    mechanism: SparseVector,
+    *,
+    ledger: Any,
+    dataset: str,
+    request: str = "",
+    noise: NoiseName = "opendp",
+    columns: list[str] | None = None,
+) -> Release:
+    """Answer a bank of simulations with a private release, and charge the ledger for it.
+
+    Parameters
+    ----------
+    bank
+        The modeler's bank, or its folder. It is read and checked as a whole before anything is charged.
+    data
+        The records: an array, or a CSV, Parquet or .npy file; they must be those that were registered.
+    mechanism
+        How to answer, such as ``abcdp.SparseVector(epsilon=1.0, accept=10, threshold=0.1)``.
+    ledger, dataset
+        The ledger (or its path or URL) and the name under which the records were registered.
+    request
+        Names the request. The same request returns the stored bytes again and costs nothing; fresh noise needs a new
+        name and is a new charge.
+    noise
+        ``"opendp"``, the vetted sampler, or ``"fast"``, the vectorised one; both are exact.
+    columns
+        The columns of a CSV or Parquet file to read.
+    """
+    bank = bank if isinstance(bank, Bank) else Bank(bank)
+    book = open_ledger(ledger)
+    entry = book.dataset(dataset)
+    calibration = check_request(bank, mechanism, entry)
+    source = _source(noise)
+    bank.verify()
+    records = load_records(data, columns)
+    book.check_data(dataset, records.records)
+
+    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
+    _reached("before the charge")
+    charge = book.begin(dataset, asked, exact(mechanism.epsilon))
+    if isinstance(charge, bytes):
+        return Release.from_bytes(charge)
+    _reached("after the charge")
+    result = _run(bank, records, mechanism, calibration, source, entry, request, noise).to_bytes()
+    _reached("before storing")
+    book.finish(charge, result)
+    _reached("after storing")
+    return Release.from_bytes(result)
+
+
+def check_request(bank: Bank, mechanism: SparseVector, entry: Dataset) -> Calibration:
+    """Return the integers of a request, or raise: a function of public facts alone."""
+    if not isinstance(mechanism, SparseVector):
+        raise MechanismError(
+            f"mechanism={type(mechanism).__name__}: give a mechanism, such as abcdp.SparseVector(...)."
+        )
+    if entry.columns != bank.columns:
+        raise DataError(f"dataset {entry.name!r} has {entry.columns} columns, the bank's simulations {bank.columns}.")
+    # where the size is private, its public lower bound stands for it
+    size = entry.records if entry.records is not None else entry.unit.at_least
+    assert size is not None  # noqa: S101 - the ledger's invariant
+    bank.distance.check_records(size, bank.records)
+    return calibrate(mechanism, bank.distance, records=size, simulated=bank.records, unit=entry.unit)
+
+
+def _source(noise: str) -> Noise:
+    if noise not in _SOURCES:
+        raise MechanismError(f"noise={noise!r}: choose opendp or fast. Seeded noise has no place in a release.")
+    return _SOURCES[noise]()
+
+
+def _run(
+    bank: Bank,
+    records: PrivateData,
+    mechanism: SparseVector,
+    calibration: Calibration,
+    source: Noise,
+    entry: Dataset,
+    request: str,
+    noise: str,
+) -> Release:
+    (outcome,) = _execute.run_sparse_vector(bank, records, calibration, source)
+    _reached("after the noise")
+    size = entry.records if entry.records is not None else entry.unit.at_least
+    assert size is not None  # noqa: S101 - the ledger's invariant
+    return Release(
+        dataset=entry.name,
+        request=request,
+        model=bank.header.model,
+        parameters=bank.parameters,
+        bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
+        mechanism=mechanism,
+        guarantee=Guarantee(
+            epsilon=mechanism.epsilon,
+            unit=entry.unit,
+            sensitivity=bank.distance.sensitivity(size, entry.unit),
+            asserted=bank.distance.asserted,
+        ),
+        noise=noise,
+        accepted=outcome.accepted,
+        examined=outcome.examined,
+        theta=tuple(tuple(map(float, row)) for row in bank.take(outcome.accepted)),
+    )
+
+
+def _reached(step: str) -> None:
+    """Mark a step that a crash may follow; tests stop here."""

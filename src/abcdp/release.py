@@ -1,0 +1,176 @@
+"""A release: what an owner hands out, safe to publish whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from abcdp._files import write_atomically
+from abcdp._version import __version__
+from abcdp.errors import AbcdpError, ReleaseError
+from abcdp.guarantee import Guarantee
+from abcdp.mechanisms import SparseVector, mechanism_from_json
+
+FORMAT = 1
+
+_WHOLE = {"type": "integer", "minimum": 0}
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "A private release of abcdp",
+    "type": "object",
+    "additionalProperties": False,
+    "required": [
+        "format", "software", "dataset", "request", "model", "parameters", "bank", "mechanism", "guarantee", "noise",
+        "accepted", "examined", "theta",
+    ],
+    "properties": {
+        "format": {"const": FORMAT},
+        "software": {"type": "string"},
+        "dataset": {"type": "string"},
+        "request": {"type": "string"},
+        "model": {"type": "string"},
+        "parameters": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "bank": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["digest", "shards", "draws", "failed"],
+            "properties": {"digest": {"type": "string"}, "shards": _WHOLE, "draws": _WHOLE, "failed": _WHOLE},
+        },
+        "mechanism": {"type": "object", "required": ["type"]},
+        "guarantee": {"type": "object", "required": ["epsilon", "delta", "unit", "sensitivity", "asserted"]},
+        "noise": {"enum": ["opendp", "fast", "seeded"]},
+        "accepted": {"type": "array", "items": _WHOLE},
+        "examined": _WHOLE,
+        "theta": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankPrefix:
+    """The part of a bank that a release used: its digest and the number of its shards."""
+
+    digest: str
+    shards: int
+    draws: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Which draws of a public bank were accepted, under which guarantee.
+
+    Everything in it is public or paid for: the accepted rows are the mechanism's output, `theta` repeats the bank's
+    parameters of those rows, `examined` is where the mechanism stopped. It holds no distance, no noise, no time.
+    """
+
+    dataset: str
+    request: str
+    model: str
+    parameters: tuple[str, ...]
+    bank: BankPrefix
+    mechanism: SparseVector
+    guarantee: Guarantee
+    noise: str
+    accepted: tuple[int, ...]
+    examined: int
+    theta: tuple[tuple[float, ...], ...]
+    software: str = f"abcdp {__version__}"
+
+    @property
+    def seeded(self) -> bool:
+        """Whether its noise can be repeated: then it was an experiment on public data and protects nobody."""
+        return self.noise == "seeded"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the release as plain values, as :data:`SCHEMA` describes them."""
+        return {
+            "format": FORMAT,
+            "software": self.software,
+            "dataset": self.dataset,
+            "request": self.request,
+            "model": self.model,
+            "parameters": list(self.parameters),
+            "bank": {
+                "digest": self.bank.digest,
+                "shards": self.bank.shards,
+                "draws": self.bank.draws,
+                "failed": self.bank.failed,
+            },
+            "mechanism": self.mechanism.to_json(),
+            "guarantee": self.guarantee.to_json(),
+            "noise": self.noise,
+            "accepted": list(self.accepted),
+            "examined": self.examined,
+            "theta": [list(row) for row in self.theta],
+        }
+
+    def to_bytes(self) -> bytes:
+        """Return the release as the bytes of its file."""
+        return (json.dumps(self.to_json(), indent=1) + "\n").encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Release:
+        """Return the release that :meth:`to_bytes` wrote."""
+        try:
+            values = json.loads(content)
+        except ValueError:
+            raise ReleaseError("not a release: not valid JSON.") from None
+        return cls.from_json(values)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Release:
+        """Return the release that :meth:`to_json` wrote."""
+        if not isinstance(values, Mapping) or not isinstance(values.get("format"), int):
+            raise ReleaseError("not a release: it has no format.")
+        if values["format"] > FORMAT:
+            raise ReleaseError(f"format {values['format']} is newer than this version reads ({FORMAT}); update abcdp.")
+        missing = [name for name in SCHEMA["required"] if name not in values]
+        extra = [name for name in values if name not in SCHEMA["properties"]]
+        if missing or extra:
+            raise ReleaseError(f"not a release: missing {missing}, unknown {extra}.")
+        try:
+            release = cls(
+                dataset=str(values["dataset"]),
+                request=str(values["request"]),
+                model=str(values["model"]),
+                parameters=tuple(map(str, values["parameters"])),
+                bank=BankPrefix(**values["bank"]),
+                mechanism=mechanism_from_json(values["mechanism"]),
+                guarantee=Guarantee.from_json(values["guarantee"]),
+                noise=str(values["noise"]),
+                accepted=tuple(map(int, values["accepted"])),
+                examined=int(values["examined"]),
+                theta=tuple(tuple(map(float, row)) for row in values["theta"]),
+                software=str(values["software"]),
+            )
+        except (AbcdpError, KeyError, TypeError, ValueError) as error:
+            raise ReleaseError(f"not a release: {error}") from None
+        release._check()
+        return release
+
+    def _check(self) -> None:
+        rising = all(a < b for a, b in zip(self.accepted, self.accepted[1:], strict=False))
+        inside = not self.accepted or (self.accepted[0] >= 0 and self.accepted[-1] < self.examined <= self.bank.draws)
+        if not (rising and inside and len(self.accepted) == len(self.theta) <= self.mechanism.accept):
+            raise ReleaseError("its accepted rows do not fit the mechanism and the bank that it names.")
+        if any(len(row) != len(self.parameters) for row in self.theta):
+            raise ReleaseError("its parameters do not fit their names.")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Release:
+        """Return the release in a file."""
+        try:
+            return cls.from_bytes(Path(path).read_bytes())
+        except OSError as error:
+            raise ReleaseError(f"{path} cannot be read: {error.strerror}.") from None
+        except ReleaseError as error:
+            raise ReleaseError(f"{path}: {error}") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the release to a file, in one step."""
+        write_atomically(Path(path), lambda temporary: temporary.write_bytes(self.to_bytes()))

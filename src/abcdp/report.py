@@ -1,0 +1,87 @@
+"""A release as one page that stands alone: the guarantee in plain words, the numbers, the pictures."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from abcdp import plots
+from abcdp._files import write_atomically
+from abcdp.bank import Bank
+from abcdp.model import Model
+from abcdp.models import BUILT_IN
+from abcdp.posterior import bank_of, posterior
+from abcdp.release import Release
+from abcdp.synthesize import synthesize
+
+_SETS = 60
+_MOST_RECORDS = 5000
+
+
+def report(
+    release: Release | str | os.PathLike[str],
+    bank: Bank | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    model: Model | None = None,
+) -> Path:
+    """Write the report of a release as one HTML file, and return its path.
+
+    `model` adds data simulated from the posterior; for a built-in model it is found by its name.
+    """
+    from jinja2 import Environment, PackageLoader, select_autoescape
+
+    release = release if isinstance(release, Release) else Release.load(release)
+    used = bank_of(release, bank)
+    values: dict[str, Any] = {"release": release, "odds": odds_table(release.guarantee.epsilon), "bank": used}
+    values["unit"] = release.guarantee.unit.describe()
+    values["factor"] = math.exp(min(release.guarantee.epsilon, 700.0))
+    if release.accepted:
+        tree = posterior(release, used)
+        values["summary"] = summary_table(tree)
+        values["marginals"] = plots.as_png(plots.marginals(tree))
+        values["pairs"] = plots.as_png(plots.pairs(tree)) if len(release.parameters) > 1 else None
+        model = model or BUILT_IN.get(release.model)
+        if model is not None and model.parameters == release.parameters:
+            synthetic = synthesize(release, model, _SETS, min(used.records, _MOST_RECORDS), seed=0)
+            values["predictive"] = plots.as_png(plots.predictive(synthetic))
+    environment = Environment(loader=PackageLoader("abcdp", "templates"), autoescape=select_autoescape(["html"]))
+    page = environment.get_template("report.html").render(values)
+    path = Path(out)
+    write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
+    return path
+
+
+def odds_table(epsilon: float) -> list[tuple[str, str]]:
+    """Return what an attacker who believed p before can at most believe after, in percent."""
+    factor = math.exp(min(epsilon, 700.0))
+    rows = []
+    for before in (0.01, 0.1, 0.5, 0.9):
+        after = factor * before / (factor * before + 1.0 - before)
+        shown = f"{100 * after:.2g}" if after < 0.99 else f"{100 * after:.4g}"
+        rows.append((f"{100 * before:g} %", f"{shown} %" if after < 1.0 else "(almost) 100 %"))
+    return rows
+
+
+def summary_table(tree: Any) -> list[dict[str, str]]:
+    """Return mean, spread and central 90 % interval of each parameter, prior beside posterior."""
+    rows = []
+    for name in tree["posterior"].data_vars:
+        after, before = tree["posterior"][name].values.ravel(), tree["prior"][name].values.ravel()
+        low, high = np.quantile(after, [0.05, 0.95])
+        rows.append(
+            {
+                "name": str(name),
+                "mean": f"{after.mean():.4g}",
+                "sd": f"{after.std(ddof=1):.3g}" if len(after) > 1 else "–",
+                "low": f"{low:.4g}",
+                "high": f"{high:.4g}",
+                "prior_mean": f"{before.mean():.4g}",
+                "prior_sd": f"{before.std(ddof=1):.3g}",
+            }
+        )
+    return rows

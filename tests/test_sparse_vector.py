@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import abcdp
+from abcdp._kernels import compiled, plain
+from abcdp.errors import MechanismError
+from abcdp.experiment import public_distances, run_many
+from abcdp.mechanisms import Calibration, Grid, Scan, SparseVector, calibrate, mechanism_from_json
+from abcdp.models._mixture import TRUTH
+
+
+def algorithm_1(rho, tau, m, nu, c, resample, allowed):
+    """The paper's Algorithm 1, line by line, with the noise given; a draw that failed is never accepted."""
+    draws = iter(m)
+    level = tau + next(draws)
+    count, output = 0, []
+    for t in range(len(rho)):
+        noisy = rho[t] + nu[t]
+        if noisy <= level and allowed[t]:
+            output.append(1)
+            count += 1
+            if resample and count < c:
+                level = tau + next(draws)
+        else:
+            output.append(0)
+        if count >= c:
+            break
+    return output
+
+
+@st.composite
+def cases(draw):
+    size = draw(st.integers(1, 30))
+    # few distinct values, so that ties at the threshold are common
+    small = st.integers(-4, 4)
+    numbers = draw(st.sampled_from([small, st.integers(-(2**40), 2**40)]))
+    c = draw(st.integers(1, 8))
+    return {
+        "rho": draw(st.lists(st.integers(0, 6), min_size=size, max_size=size)),
+        "tau": draw(st.integers(-20, 20)),
+        "m": draw(st.lists(numbers, min_size=c, max_size=c)),
+        "nu": draw(st.lists(numbers, min_size=size, max_size=size)),
+        "c": c,
+        "resample": draw(st.booleans()),
+        "allowed": draw(st.lists(st.booleans(), min_size=size, max_size=size)),
+    }
+
+
+def outcome(case, pieces=1):
+    calibration = Calibration(Grid(1.0, 1, 100), case["tau"], 1, 2, case["c"], case["resample"])
+    scan = Scan(calibration, np.array([case["m"][: calibration.thresholds]]))
+    for part in np.array_split(np.arange(len(case["rho"])), pieces):
+        if len(part):
+            rho, nu = np.array(case["rho"])[part], np.array([case["nu"]])[:, part]
+            scan.feed(rho, np.array(case["allowed"])[part], nu)
+    return scan.outcomes()[0]
+
+
+FLAT = {"rho": [3] * 6, "tau": 3, "m": [0] * 2, "nu": [0] * 6, "c": 2, "resample": False, "allowed": [True] * 6}
+
+
+@settings(max_examples=3000, deadline=None, derandomize=True)
+@given(cases(), st.integers(1, 4))
+@example(FLAT, 1)  # ties at the threshold, all accepted
+@example(FLAT | {"resample": True}, 2)
+@example(FLAT | {"rho": [9] * 6}, 1)  # all rejected
+@example(FLAT | {"c": 1, "m": [0]}, 1)
+@example(FLAT | {"c": 8, "m": [0] * 8}, 3)  # c > T
+@example(FLAT | {"allowed": [False] * 6}, 1)  # all draws failed
+@example(FLAT | {"allowed": [False, True] * 3, "resample": True}, 1)
+def test_the_kernel_is_algorithm_1(case, pieces):
+    literal = algorithm_1(**case)
+    result = outcome(case, pieces)
+    assert list(result.accepted) == [t for t, bit in enumerate(literal) if bit]
+    assert result.examined == len(literal)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.data())
+def test_many_runs_at_once_are_single_runs(data):
+    first = data.draw(cases())
+    size, c = len(first["rho"]), first["c"]
+    same = st.lists(st.integers(-5, 5), min_size=size, max_size=size)
+    runs = [
+        first | {"nu": data.draw(same), "m": data.draw(st.lists(st.integers(-5, 5), min_size=c, max_size=c))}
+        for _ in range(5)
+    ]
+    calibration = Calibration(Grid(1.0, 1, 100), first["tau"], 1, 2, c, first["resample"])
+    scan = Scan(calibration, np.array([run["m"][: calibration.thresholds] for run in runs]))
+    scan.feed(np.array(first["rho"]), np.array(first["allowed"]), np.array([run["nu"] for run in runs]))
+    assert scan.outcomes() == [outcome(run) for run in runs]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.lists(cases(), min_size=1, max_size=1), st.booleans())
+def test_both_kernels_agree(case, shared):
+    case = case[0]
+    runs = 3
+    rng = np.random.default_rng(len(case["rho"]))
+    distances = rng.integers(0, 6, (1 if shared else runs, len(case["rho"])))
+    noise = rng.integers(-4, 5, (runs, len(case["rho"])))
+    levels = rng.integers(-1, 6, (runs, case["c"] if case["resample"] else 1))
+    results = []
+    for kernel in (compiled, plain):
+        counts, accepted = np.zeros(runs, np.int64), np.full((runs, case["c"]), -1, np.int64)
+        kernel.scan(distances, np.array(case["allowed"]), noise, levels, 5, counts, accepted)
+        results.append((counts.tolist(), accepted.tolist()))
+    assert results[0] == results[1]
+
+
+def test_a_scan_refuses_what_does_not_fit():
+    calibration = Calibration(Grid(1.0, 1, 100), 0, 1, 2, 3, True)
+    with pytest.raises(MechanismError, match="3 threshold draws"):
+        Scan(calibration, np.zeros((1, 1), np.int64))
+    scan = Scan(calibration, np.zeros((2, 3), np.int64))
+    with pytest.raises(MechanismError, match="different shapes"):
+        scan.feed(np.zeros(4, np.int64), np.ones(4, bool), np.zeros((1, 4), np.int64))
+
+
+# -- calibration ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(
+    st.floats(1e-3, 1e2),
+    st.integers(1, 2000),
+    st.booleans(),
+    st.floats(1e-9, 1e3),
+    st.floats(0, 1e-3),
+    st.floats(0.5, 9),
+)
+def test_the_cost_is_never_above_the_budget_and_within_a_percent(
+    epsilon, accept, resample, sensitivity, error, largest
+):
+    grid = Grid.covering(sensitivity, error * sensitivity, largest * sensitivity)
+    found = SparseVector(epsilon, accept, 0.1, resample).calibrate(grid)
+    assert found.epsilon <= Fraction(str(epsilon))
+    assert found.epsilon >= Fraction(str(epsilon)) * Fraction(99, 100)
+    # recomputed by hand from the integers, row by row of the table of costs
+    move, s1, s2 = found.grid.sensitivity, found.threshold_scale, found.distance_scale
+    cost = (
+        accept * (Fraction(move, s1) + 2 * Fraction(move, s2))
+        if resample
+        else Fraction(move, s1) + 2 * accept * Fraction(move, s2)
+    )
+    assert cost == found.epsilon
+    # the paper's scales, in the units of the distance: no less noise than it asks for, and less than 1% more
+    b = (2 * accept if resample else accept + 1) * sensitivity * (1 + 2 * error) / epsilon
+    assert s2 == 2 * s1
+    assert b * (1 - 1e-9) <= s1 * grid.step <= b * 1.01
+
+
+def test_a_tenth_is_a_tenth():
+    """Ten runs at 0.1 fit a budget of 1: 0.1 is the decimal number, not the nearest binary one."""
+    grid = Grid.covering(1.0, 0.0, 10.0)
+    assert SparseVector(0.1, 1, 1.0).calibrate(grid).epsilon <= Fraction(1, 10)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(st.fractions(0, 5), st.fractions(0, 1), st.integers(0, 10))
+def test_rounding_down_moves_by_at_most_the_integer_sensitivity(rho, move, power):
+    """The grid rule with rational numbers, where nothing rounds."""
+    step = Fraction(1, 2**power)
+    steps = math.ceil(move / step)
+    for other in (rho + move, rho - move):
+        assert abs(math.floor(rho / step) - math.floor(other / step)) <= steps
+        assert abs(math.floor(rho / step + Fraction(1, 2)) - math.floor(other / step + Fraction(1, 2))) <= steps
+
+
+def test_rounding_to_even_would_break_the_rule():
+    assert abs(np.rint(0.5) - np.rint(1.5)) == 2  # a move of one step becomes two
+    grid = Grid(1.0, 1, 100)
+    assert np.diff(grid.place(np.array([0.5, 1.5])))[0] == 1
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.floats(1e-6, 1.0), st.floats(0, 2.0), st.floats(-1, 1))
+def test_placed_neighbours_are_within_the_grids_sensitivity(sensitivity, rho, share):
+    grid = Grid.covering(sensitivity, 0.0, 2.0)
+    other = max(0.0, rho + share * sensitivity)
+    moved = abs(Fraction(other) - Fraction(rho))
+    placed = grid.place(np.array([rho, other]))
+    assert abs(int(placed[0]) - int(placed[1])) <= max(math.ceil(moved / Fraction(grid.step)), 0)
+    if moved <= Fraction(sensitivity):
+        assert abs(int(placed[0]) - int(placed[1])) <= grid.sensitivity
+
+
+def test_the_grid_saturates_instead_of_wrapping():
+    grid = Grid.covering(1e-3, 0.0, 2.0)
+    placed = grid.place(np.array([0.0, -1.0, 3.0, 1e300, np.inf, np.nan, -np.inf]))
+    assert placed.tolist() == [0, 0, grid.cap, grid.cap, grid.cap, grid.cap, 0]
+    assert grid.threshold(1e300) == 2**52 == -grid.threshold(-1e300)
+    tiny = Grid.covering(1e-200, 0.0, 2.0)
+    assert tiny.place(np.array([2.0]))[0] == tiny.cap <= 2**52
+    for bad in [(0.0, 0.0, 1.0), (math.inf, 0.0, 1.0), (1.0, math.nan, 1.0), (1.0, 0.0, math.inf)]:
+        with pytest.raises(MechanismError, match="grid needs"):
+            Grid.covering(*bad)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "message"),
+    [
+        ({"epsilon": 0}, "epsilon=0"),
+        ({"epsilon": -1.0}, "epsilon=-1.0"),
+        ({"epsilon": math.nan}, "epsilon=nan"),
+        ({"epsilon": math.inf}, "epsilon=inf"),
+        ({"epsilon": "1"}, "epsilon='1'"),
+        ({"accept": 0}, "accept=0"),
+        ({"accept": 1.5}, "accept=1.5"),
+        ({"threshold": math.nan}, "threshold=nan"),
+        ({"threshold": None}, "threshold=None"),
+        ({"resample": 1}, "resample=1"),
+    ],
+)
+def test_impossible_settings_are_named(settings_, message):
+    with pytest.raises(MechanismError, match=message):
+        SparseVector(**({"epsilon": 1.0, "accept": 3, "threshold": 0.1} | settings_))
+
+
+def test_descriptions_go_through_json():
+    mechanism = SparseVector(0.5, 3, 0.2, True)
+    assert mechanism_from_json(mechanism.to_json()) == mechanism
+    for bad in ({}, {"type": "x"}, mechanism.to_json() | {"scale": 1}, [1]):
+        with pytest.raises(MechanismError):
+            mechanism_from_json(bad)
+
+
+def test_calibration_charges_the_numerical_error():
+    distance = abcdp.MMD(0.6, (0, 5), features="exact")
+    found = calibrate(SparseVector(1.0, 2, 0.1), distance, records=500, simulated=500, unit=abcdp.Unit())
+    stated = distance.sensitivity(500, abcdp.Unit()) + 2 * distance.numerical_error(500)
+    assert found.grid.sensitivity * found.grid.step >= stated
+    assert distance.numerical_error(500) > 0
+
+
+# -- the paper's numbers ----------------------------------------------------------------------------------------------
+
+# Mean squared error of the posterior mean at the best of four thresholds: (c, epsilon): (one draw, resampled).
+MEASURED = {
+    (10, 0.5): (0.0006, 0.0024),
+    (100, 0.5): (0.0118, 0.0133),
+    (100, 1.0): (0.0078, 0.0121),
+    (1000, 1.0): (0.0166, 0.0172),
+    (1000, 10.0): (0.0078, 0.0123),
+}
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """The bank of the paper's toy problem, and the distances to 60 datasets made with the true parameters."""
+    bank = abcdp.simulate(abcdp.models.mixture, draws=10_000, records=5000, seed=11)
+    observed, _, _ = abcdp.models.mixture.run(np.array([TRUTH] * 60), 5000, np.random.default_rng(12))
+    return bank, [public_distances(bank, one) for one in observed]
+
+
+@pytest.mark.parametrize(("accept", "epsilon"), MEASURED)
+def test_the_papers_errors_come_out(toy, accept, epsilon, record_property):
+    """With the paper's sensitivity 2/N and fixed seeds, within 30% of an independent measurement."""
+    bank, distances = toy
+    for resample in (False, True):
+        best = (math.inf, math.nan)
+        for threshold in (0.05, 0.1, 0.2, 0.5):
+            mechanism = SparseVector(epsilon, accept, threshold, resample)
+            calibration = calibrate(
+                mechanism, bank.distance, records=5000, simulated=5000, unit=abcdp.Unit(), sensitivity=2 / 5000
+            )
+            errors = []
+            for number, rho in enumerate(distances):
+                rows = run_many(calibration, rho, 1, 1000 * accept + number)[0]
+                mean = bank.theta[rows[rows >= 0]].mean(axis=0)
+                errors.append(((mean - TRUTH) ** 2).mean())
+            best = min(best, (float(np.mean(errors)), float(np.std(errors) / np.sqrt(60))))
+        mean, spread = best
+        expected = MEASURED[accept, epsilon][resample]
+        record_property("mse", (accept, epsilon, resample, mean, spread, expected))
+        print(f"c={accept} eps={epsilon} resample={resample}: {mean:.5f} +- {spread:.5f} (expected {expected})")
+        assert 0.7 * expected <= mean <= 1.3 * expected
