@@ -142,7 +142,11 @@ class MMD(SummaryDistance):
             if pilot is None:
                 raise DistanceError("bandwidth='median' is decided when a bank is simulated; give a number here.")
             bandwidth = _median_distance(pilot)
-        return replace(self, bandwidth=bandwidth, columns=columns)
+        settled = replace(self, bandwidth=bandwidth, columns=columns)
+        # what "auto" stands for is written down, lest another version decide otherwise
+        return replace(
+            settled, features=settled.chosen, tolerance=settled._tolerance() if settled.chosen == "fourier" else None
+        )
 
     def _per_column(self) -> tuple[float, ...]:
         if isinstance(self.bandwidth, str):
