@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo test check stress bench lock clean
+.PHONY: help setup demo test check stress bench paper lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -37,9 +37,13 @@ stress: $(READY) ## faults, kills and calibration (under 20 minutes)
 bench: $(READY) ## speed, as ratios measured in one run
 	$(BIN)/python -m bench
 
+paper: $(READY) ## the paper's figures anew, with their claims checked
+	$(BIN)/abcdp paper fig1 --to paper
+	$(BIN)/abcdp paper theorem --to paper
+
 lock: ## write requirements.lock anew: names, versions, hashes
 	uv pip compile pyproject.toml --group dev --extra all --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade -o requirements.lock
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo paper .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-ALL = ["public_side", "private_side"]
+ALL = ["public_side", "private_side", "planner", "tuberculosis"]
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ALL:

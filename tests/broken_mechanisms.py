@@ -1,4 +1,4 @@
-"""Mechanisms broken on purpose, which the audit must reject, beside correct ones of the same kind, which it must accept.
+"""Mechanisms broken on purpose, which the audit must reject, and correct ones of the same kinds, which it must accept.
 
 Each says what is wrong with it and what it claims. All claim epsilon = 1 unless they say otherwise.
 """
@@ -197,7 +197,7 @@ def lyu_3(accept: int) -> WithNumbers:
 
 
 @dataclass(frozen=True)
-class Nearest:
+class NearestRules:
     """The c draws with the smallest noisy distances, ties by row number; an output marks them."""
 
     claimed: float
@@ -234,12 +234,12 @@ class Nearest:
         return found
 
 
-def nearest(accept: int) -> Nearest:
+def nearest(accept: int) -> NearestRules:
     """Correct: the c smallest of distance - Exp(2 c Delta / epsilon)."""
-    return Nearest(1.0, FEW, Exponential(2 * accept * FEW, -1), accept)
+    return NearestRules(1.0, FEW, Exponential(2 * accept * FEW, -1), accept)
 
 
-def nearest_plus(accept: int) -> Nearest:
+def nearest_plus(accept: int) -> NearestRules:
     """Broken: distance + Exp; a near draw can lose only to draws whose noise is bounded below, so all of them tell."""
     return replace(nearest(accept), noise=Exponential(2 * accept * FEW, +1))
 
@@ -331,7 +331,7 @@ class MedianOfTheData(MMD):
 
 @dataclass(frozen=True)
 class GaussianClaimForOneWave(MMD):
-    """Broken: claims sqrt(2)/N, right for kernels that are never negative, for one random wave: its kernel reaches -1."""
+    """Broken: claims sqrt(2)/N, right for kernels that are never negative, for one wave, whose kernel reaches -1."""
 
     features: str = "random"
     frequencies: int = 1
@@ -353,7 +353,7 @@ class SortedPairs(PairedClipped):
 
 @dataclass(frozen=True)
 class GridRule:
-    """How numbers become integers, and how far a move of `move` grid steps (L1) is claimed to take the integers (L1)."""
+    """How numbers become integers, and how far a move of so many grid steps (L1) is claimed to take the integers."""
 
     place: Callable[[Fraction], int]
     claimed: Callable[[Fraction, int], int]

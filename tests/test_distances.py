@@ -321,8 +321,8 @@ def test_mean_summaries_are_their_literal_formulas():
 def test_mean_summaries_without_a_domain_clip_each_feature():
     distance = MeanSummary([Moment(0, bounds=(-1, 1)), Moment({0: 1, 1: 1}, bounds=(-2, 3)), Histogram(1, (0, 1, 2))])
     data = [[1e300, 1e300], [math.inf, 0.0], [-5.0, 1.0], [math.nan, 1.5]]
-    # inf * 0 and NaN are no numbers, so they count as the lower bound; an inner edge belongs to the bin above
-    want = [(1 + 1 - 1 - 1) / 4, (3 - 2 - 2 - 2) / 4, 1 / 4, 3 / 4]
+    # inf * 0 is no number and counts as the lower bound, NaN is 0; an inner edge belongs to the bin above
+    want = [(1 + 1 - 1 + 0) / 4, (3 - 2 - 2 + 0) / 4, 1 / 4, 3 / 4]
     np.testing.assert_allclose(distance.summary(data), want, atol=1e-12)
 
 
@@ -388,7 +388,7 @@ def test_a_custom_distance_counts_every_failure_as_the_largest():
     got = distance.compare(rows, distance.reference([0.0]))
     assert got.tolist() == [2.0, 2.0, 2.0, 0.0, 0.25, 2.0, 2.0, 2.0, 2.0]
     assert distance.asserted
-    assert distance.numerical_error(1) == 0.0
+    assert distance.numerical_error(1) == 2e-12
     assert distance.largest(1) == 2.0
     assert distance.sensitivity(10, Unit()) == 0.1
     assert CustomDistance(function, lambda n, unit: 5.0 / n, largest=2.0).sensitivity(10, Unit()) == 0.5

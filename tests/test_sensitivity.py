@@ -769,3 +769,12 @@ def test_what_is_not_a_guarantee_is_refused():
     for values in ({}, {"epsilon": 1.0}, {**good, "more": 1}, {**good, "epsilon": "1"}, {**good, "unit": 3}):
         with pytest.raises(UnitError):
             Guarantee.from_json(values)
+
+
+def test_a_missing_value_has_the_features_of_a_number():
+    """Two moments of one column share a joint diameter, so NaN may not give a pair of features that no number gives."""
+    distance = MeanSummary([Moment(0, bounds=(-5, 5)), Moment(0, power=2, bounds=(0, 25))])
+    stated = distance.sensitivity(1, Unit(), norm=1)
+    for value in (-5.0, 0.0, 5.0, math.inf, -math.inf, 1e300):
+        moved = np.abs(distance.summary([math.nan]) - distance.summary([value])).sum()
+        assert moved <= stated

@@ -382,6 +382,7 @@ draws = st.tuples(
 @given(st.lists(draws, min_size=1, max_size=7), log_uniform(0.01, 10))
 @example([(-0.1, 1.0, 0.0)], 1.0)  # often nothing is accepted
 @example([(-0.1, 1.0, 0.0), (6.0, 1.0, math.pi)], 1.0)  # if anything, it is often the wrong one
+@example([(0.0, 4.9e-275, 0.0), (1.0, 1.0, 0.0)], 1.0)  # a mean whose square vanishes
 @example([(-2.0, 1.0, 0.0)] + [(-60.0, 1.0, math.pi)] * 6, 1.0)  # nearly attained
 def test_the_bounds_hold_exactly(rows, b):
     """The expected error by enumeration and quadrature: given an accept, and with any mean when there is none."""
@@ -397,7 +398,9 @@ def test_the_bounds_hold_exactly(rows, b):
 
     some = accepts.any(axis=1)
     target = f[margins <= 0].mean(axis=0)
-    worst = -size * target / max(np.linalg.norm(target), 1e-300)  # the vector of norm K that is furthest away
+    peak = np.abs(target).max()
+    away = target / peak if peak > 0 else np.array([1.0, 0.0])  # scaled first: squares of tiny numbers vanish
+    worst = -size * away / np.linalg.norm(away)  # the vector of norm K that is furthest away
     given_some = np.where(some, chance, 0.0) / chance[some].sum()
     bound = posterior_error_bound(margins, 0.0, scale=b, largest=size)
     for empty, weights in ((0 * target, chance), (f.mean(axis=0), chance), (worst, chance), (worst, given_some)):
@@ -615,6 +618,10 @@ def test_claims_of_figure_1():
         (lambda: flip_probability([[1], [1, 2]], scale=1), r"margin: must be a number"),
         (lambda: flip_probability(1, scale=1, noise="gauss"), r"noise='gauss': choose"),
         (lambda: posterior_error_bound([math.nan], 1, scale=1, largest=1), r"distances=nan"),
+        (
+            lambda: posterior_error_tail(1, [1, -math.inf], 1, scale=1, largest=1),
+            r"distances=-inf: must be numbers, \+inf",
+        ),
         (lambda: posterior_error_bound([1], math.inf, scale=1, largest=1), r"threshold=inf"),
         (lambda: posterior_error_bound([1], 1, scale=1, largest=-1), r"largest=-1: must be finite and at least 0"),
         (lambda: posterior_error_bound(np.ones((2, 5)), [1, 1, 1], scale=1, largest=1), r"do not broadcast"),

@@ -10,14 +10,26 @@ from abcdp import errors, models, theory
 from abcdp._version import __version__
 from abcdp.bank import Bank
 from abcdp.baseline import NotPrivate, rejection
-from abcdp.distance import MMD, Clipped, CustomDistance, Distance, Histogram, MeanSummary, Moment, PairedClipped
+from abcdp.distance import (
+    MMD,
+    Clipped,
+    CustomDistance,
+    Distance,
+    Histogram,
+    LearnedSummary,
+    MeanSummary,
+    Moment,
+    PairedClipped,
+)
 from abcdp.errors import AbcdpError
 from abcdp.guarantee import Guarantee, Unit
-from abcdp.mechanisms import SparseVector
+from abcdp.learn import Learned, learn
+from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
 from abcdp.model import Model
 from abcdp.owner import register
 from abcdp.plan import Plan, plan
 from abcdp.posterior import posterior, save_netcdf
+from abcdp.refine import refine
 from abcdp.release import Release
 from abcdp.simulate import simulate
 from abcdp.synthesize import synthesis_quality, synthesize
@@ -34,20 +46,26 @@ __all__ = [
     "Distance",
     "Guarantee",
     "Histogram",
+    "Learned",
+    "LearnedSummary",
     "MeanSummary",
     "Model",
     "Moment",
+    "Nearest",
     "NotPrivate",
     "PairedClipped",
     "Plan",
+    "PrivateSummary",
     "Release",
     "SparseVector",
     "Unit",
     "__version__",
     "errors",
+    "learn",
     "models",
     "plan",
     "posterior",
+    "refine",
     "register",
     "rejection",
     "release",

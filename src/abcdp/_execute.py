@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from abcdp.bank import Bank
-from abcdp.mechanisms import Calibration, Outcome, Scan
+from abcdp.mechanisms import Calibration, Contest, Grid, NearestCalibration, Outcome, Scan, SummaryCalibration
 from abcdp.model import OK
 from abcdp.noise import Noise
 from abcdp.private import PrivateData
+
+IntArray = npt.NDArray[np.int64]
 
 
 def run_sparse_vector(
@@ -19,17 +23,41 @@ def run_sparse_vector(
 
     A release takes one run; an audit takes many independent ones, through this same code.
     """
-    reference = bank.distance.reference(data.records)
     levels = noise.laplace(calibration.threshold_scale, runs * calibration.thresholds)
     scan = Scan(calibration, levels.reshape(runs, -1))
+    for distances, fine in _placed(bank, data, calibration.grid):
+        drawn = noise.laplace(calibration.distance_scale, runs * len(fine))
+        scan.feed(distances, fine, drawn.reshape(runs, -1))
+    return scan.outcomes()
+
+
+def run_nearest(
+    bank: Bank, data: PrivateData, calibration: NearestCalibration, noise: Noise, runs: int = 1
+) -> list[Outcome]:
+    """Run the contest of the nearest draws over a whole bank, one shard at a time."""
+    contest = Contest(calibration.accept, runs)
+    for distances, fine in _placed(bank, data, calibration.grid):
+        drawn = noise.geometric(calibration.scale, runs * len(fine))
+        contest.feed(distances, fine, drawn.reshape(runs, -1))
+    return contest.outcomes()
+
+
+def _placed(bank: Bank, data: PrivateData, grid: Grid) -> Iterator[tuple[IntArray, npt.NDArray[np.bool_]]]:
+    """Yield the integer distances of each shard's draws, and which of them count."""
+    reference = bank.distance.reference(data.records)
     for _, shard in bank.shards():
         fine = shard.status == OK
         # a failed draw has no summary; zeros stand in, so that the work is the same, and it is not allowed to count
         rows = shard.rows if fine.all() else np.where(fine[:, None], shard.rows, 0.0)
-        distances = calibration.grid.place(bank.distance.compare(rows, reference))
-        drawn = noise.laplace(calibration.distance_scale, runs * len(fine))
-        scan.feed(distances, fine, drawn.reshape(runs, -1))
-    return scan.outcomes()
+        yield grid.place(bank.distance.compare(rows, reference)), fine
+
+
+def run_private_summary(
+    bank: Bank, data: PrivateData, calibration: SummaryCalibration, noise: Noise, runs: int = 1
+) -> IntArray:
+    """Return the summary of the records in integers with noise, a row per run; the bank only names the distance."""
+    placed = calibration.place(bank.distance.reference(data.records))
+    return placed + noise.laplace(calibration.scale, runs * calibration.width).reshape(runs, -1)
 
 
 def true_distances(bank: Bank, data: PrivateData) -> npt.NDArray[np.float64]:

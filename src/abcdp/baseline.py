@@ -11,7 +11,7 @@ import numpy.typing as npt
 from abcdp._execute import true_distances
 from abcdp.bank import Bank
 from abcdp.errors import MechanismError
-from abcdp.mechanisms.sparse_vector import check_accept
+from abcdp.mechanisms.base import check_accept
 from abcdp.private import load_records
 
 

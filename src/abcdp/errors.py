@@ -41,3 +41,7 @@ class AuditError(AbcdpError, ValueError):
 
 class PlanError(AbcdpError, ValueError):
     """A plan cannot be made as asked, or a file is not a plan."""
+
+
+class PosteriorWarning(UserWarning):
+    """A posterior is rougher than asked for, and why."""

@@ -47,6 +47,9 @@ class Model:
         Whether one call simulates many draws.
     log_prior
         For a function prior: ``log_prior(theta)``, the log density of each row.
+    latent
+        The prior as a map: a number k and a function from rows of k standard normal numbers to rows of theta with the
+        prior's law. Independent marginals with ``ppf`` have one of their own. It lets :func:`abcdp.refine` move freely.
     distance
         The distance to use where none is named, as the command line does.
 
@@ -69,6 +72,7 @@ class Model:
         name: str | None = None,
         vectorised: bool = True,
         log_prior: Callable[[FloatArray], FloatArray] | None = None,
+        latent: tuple[int, Callable[[FloatArray], FloatArray]] | None = None,
         distance: Distance | None = None,
     ) -> None:
         self._check_prior(prior, parameters)
@@ -84,6 +88,7 @@ class Model:
         self.vectorised = vectorised
         self.distance = distance
         self._log_prior = log_prior
+        self._latent = latent
 
     @staticmethod
     def _check_prior(prior: Any, parameters: Sequence[str] | None) -> None:
@@ -141,6 +146,27 @@ class Model:
         if hasattr(self.prior, "logpdf"):
             return np.array([float(self.prior.logpdf(row)) for row in theta])
         raise ModelError(f"the prior of {self.name!r} has no density; give Model(..., log_prior=function).")
+
+    @property
+    def latent_dimension(self) -> int:
+        """The number of standard normal numbers behind a draw of the prior."""
+        if self._latent is not None:
+            return self._latent[0]
+        if isinstance(self.prior, Mapping) and all(hasattr(m, "ppf") for m in self.prior.values()):
+            return len(self.parameters)
+        raise ModelError(f"the prior of {self.name!r} is not known as a map; give Model(..., latent=(k, function)).")
+
+    def from_latent(self, z: FloatArray) -> FloatArray:
+        """Return parameters from rows of standard normal numbers: those of the prior, if these are independent."""
+        if self._latent is not None:
+            return np.asarray(self._latent[1](z), dtype=np.float64)
+        from scipy.special import ndtr
+
+        columns = []
+        for i, marginal in enumerate(self.prior.values()):
+            # from whichever tail is nearer, so that neither loses digits
+            columns.append(np.where(z[:, i] < 0, marginal.ppf(ndtr(z[:, i])), marginal.isf(ndtr(-z[:, i]))))
+        return np.stack(columns, axis=1)
 
     def describe_prior(self) -> str:
         """Return the prior as text, for the manifest of a bank."""

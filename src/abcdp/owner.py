@@ -13,11 +13,11 @@ from abcdp import _execute
 from abcdp.bank import Bank
 from abcdp.errors import DataError, MechanismError
 from abcdp.guarantee import Guarantee, Unit
-from abcdp.mechanisms import Calibration, SparseVector, calibrate
-from abcdp.mechanisms.sparse_vector import exact
+from abcdp.mechanisms import Calibrated, Calibration, Mechanism, NearestCalibration, SummaryCalibration
+from abcdp.mechanisms.base import exact
 from abcdp.noise import FastNoise, Noise, OpenDPNoise
 from abcdp.private import PrivateData, load_records
-from abcdp.release import BankPrefix, Release
+from abcdp.release import BankPrefix, Release, ReleasedSummary
 
 if TYPE_CHECKING:
     from abcdp.ledger import Dataset, Ledger
@@ -66,7 +66,7 @@ def register(
 def release(
     bank: Bank | str | os.PathLike[str],
     data: Any,
-    mechanism: SparseVector,
+    mechanism: Mechanism,
     *,
     ledger: Any,
     dataset: str,
@@ -116,9 +116,9 @@ def release(
     return Release.from_bytes(result)
 
 
-def check_request(bank: Bank, mechanism: SparseVector, entry: Dataset) -> Calibration:
+def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrated:
     """Return the integers of a request, or raise: a function of public facts alone."""
-    if not isinstance(mechanism, SparseVector):
+    if not isinstance(mechanism, Mechanism):
         raise MechanismError(
             f"mechanism={type(mechanism).__name__}: give a mechanism, such as abcdp.SparseVector(...)."
         )
@@ -128,7 +128,7 @@ def check_request(bank: Bank, mechanism: SparseVector, entry: Dataset) -> Calibr
     size = entry.records if entry.records is not None else entry.unit.at_least
     assert size is not None  # noqa: S101 - the ledger's invariant
     bank.distance.check_records(size, bank.records)
-    return calibrate(mechanism, bank.distance, records=size, simulated=bank.records, unit=entry.unit)
+    return mechanism.calibrated(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
 
 
 def _source(noise: str) -> Noise:
@@ -140,17 +140,15 @@ def _source(noise: str) -> Noise:
 def _run(
     bank: Bank,
     records: PrivateData,
-    mechanism: SparseVector,
-    calibration: Calibration,
+    mechanism: Mechanism,
+    calibration: Calibrated,
     source: Noise,
     entry: Dataset,
     request: str,
     noise: str,
 ) -> Release:
-    (outcome,) = _execute.run_sparse_vector(bank, records, calibration, source)
+    answer = _answer(bank, records, calibration, source)
     _reached("after the noise")
-    size = entry.records if entry.records is not None else entry.unit.at_least
-    assert size is not None  # noqa: S101 - the ledger's invariant
     return Release(
         dataset=entry.name,
         request=request,
@@ -159,16 +157,26 @@ def _run(
         bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
         mechanism=mechanism,
         guarantee=Guarantee(
-            epsilon=mechanism.epsilon,
-            unit=entry.unit,
-            sensitivity=bank.distance.sensitivity(size, entry.unit),
-            asserted=bank.distance.asserted,
+            epsilon=mechanism.epsilon, unit=entry.unit, sensitivity=calibration.stated, asserted=bank.distance.asserted
         ),
         noise=noise,
-        accepted=outcome.accepted,
-        examined=outcome.examined,
-        theta=tuple(tuple(map(float, row)) for row in bank.take(outcome.accepted)),
+        **answer,
     )
+
+
+def _answer(bank: Bank, records: PrivateData, calibration: Calibrated, source: Noise) -> dict[str, Any]:
+    """Run the mechanism on the records and return the parts of a release that it decides."""
+    if isinstance(calibration, SummaryCalibration):
+        (values,) = _execute.run_private_summary(bank, records, calibration, source)
+        released = ReleasedSummary(values=tuple(map(int, values)), step=calibration.step, scale=calibration.scale)
+        return {"summary": released}
+    if isinstance(calibration, NearestCalibration):
+        (outcome,) = _execute.run_nearest(bank, records, calibration, source)
+    else:
+        assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
+        (outcome,) = _execute.run_sparse_vector(bank, records, calibration, source)
+    theta = tuple(tuple(map(float, row)) for row in bank.take(outcome.accepted))
+    return {"accepted": outcome.accepted, "examined": outcome.examined, "theta": theta}
 
 
 def _reached(step: str) -> None:

@@ -13,6 +13,7 @@ FloatArray = npt.NDArray[np.float64]
 
 PRIOR, POSTERIOR, INK = "#9aa5b1", "#1f6feb", "#24292f"
 _MOST_PAIRS = 6
+_MOST_RUG = 60
 
 
 def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
@@ -38,7 +39,8 @@ def marginals(tree: Any) -> Any:
         bins = np.histogram_bin_edges(prior, bins=30)
         axis.hist(prior, bins=bins, density=True, color=PRIOR, alpha=0.55, label="prior")
         axis.hist(after, bins=bins, density=True, histtype="step", linewidth=1.8, color=POSTERIOR, label="posterior")
-        axis.plot(after, np.zeros_like(after), "|", color=POSTERIOR, markersize=9, clip_on=False)
+        if len(after) <= _MOST_RUG:
+            axis.plot(after, np.zeros_like(after), "|", color=POSTERIOR, markersize=9, clip_on=False)
         axis.axvline(after.mean(), color=POSTERIOR, linewidth=1.0, linestyle="--", label="posterior mean")
         axis.set_title(name, fontsize=10, color=INK)
         axis.set_yticks([])

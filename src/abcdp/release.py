@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from abcdp._files import write_atomically
 from abcdp._version import __version__
 from abcdp.errors import AbcdpError, ReleaseError
 from abcdp.guarantee import Guarantee
-from abcdp.mechanisms import SparseVector, mechanism_from_json
+from abcdp.mechanisms import Mechanism, Nearest, PrivateSummary, SparseVector, mechanism_from_json
 
 FORMAT = 1
 
@@ -46,6 +48,16 @@ SCHEMA: dict[str, Any] = {
         "accepted": {"type": "array", "items": _WHOLE},
         "examined": _WHOLE,
         "theta": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+        "summary": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["values", "step", "scale"],
+            "properties": {
+                "values": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+                "step": {"type": "number", "exclusiveMinimum": 0},
+                "scale": {"type": "integer", "minimum": 1},
+            },
+        },
     },
 }  # fmt: skip
 
@@ -61,11 +73,21 @@ class BankPrefix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedSummary:
+    """A noisy summary: integers in units of `step`, with discrete Laplace noise of this scale on each."""
+
+    values: tuple[int, ...]
+    step: float
+    scale: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Which draws of a public bank were accepted, under which guarantee.
+    """What a mechanism answered about a public bank, under which guarantee.
 
     Everything in it is public or paid for: the accepted rows are the mechanism's output, `theta` repeats the bank's
-    parameters of those rows, `examined` is where the mechanism stopped. It holds no distance, no noise, no time.
+    parameters of those rows, `examined` is where the mechanism stopped; a private summary has `summary` instead, and
+    no accepted rows. It holds no distance, no noise, no time.
     """
 
     dataset: str
@@ -73,12 +95,13 @@ class Release:
     model: str
     parameters: tuple[str, ...]
     bank: BankPrefix
-    mechanism: SparseVector
+    mechanism: Mechanism
     guarantee: Guarantee
     noise: str
-    accepted: tuple[int, ...]
-    examined: int
-    theta: tuple[tuple[float, ...], ...]
+    accepted: tuple[int, ...] = ()
+    examined: int = 0
+    theta: tuple[tuple[float, ...], ...] = ()
+    summary: ReleasedSummary | None = None
     software: str = f"abcdp {__version__}"
 
     @property
@@ -107,7 +130,7 @@ class Release:
             "accepted": list(self.accepted),
             "examined": self.examined,
             "theta": [list(row) for row in self.theta],
-        }
+        } | ({} if self.summary is None else {"summary": asdict(self.summary) | {"values": list(self.summary.values)}})
 
     def to_bytes(self) -> bytes:
         """Return the release as the bytes of its file."""
@@ -146,6 +169,7 @@ class Release:
                 accepted=tuple(map(int, values["accepted"])),
                 examined=int(values["examined"]),
                 theta=tuple(tuple(map(float, row)) for row in values["theta"]),
+                summary=_summary_from_json(values.get("summary")),
                 software=str(values["software"]),
             )
         except (AbcdpError, KeyError, TypeError, ValueError) as error:
@@ -154,10 +178,13 @@ class Release:
         return release
 
     def _check(self) -> None:
-        rising = all(a < b for a, b in zip(self.accepted, self.accepted[1:], strict=False))
+        rising = all(a < b for a, b in pairwise(self.accepted))
         inside = not self.accepted or (self.accepted[0] >= 0 and self.accepted[-1] < self.examined <= self.bank.draws)
-        if not (rising and inside and len(self.accepted) == len(self.theta) <= self.mechanism.accept):
+        most = self.mechanism.accept if isinstance(self.mechanism, SparseVector | Nearest) else 0
+        if not (rising and inside and len(self.accepted) == len(self.theta) <= most):
             raise ReleaseError("its accepted rows do not fit the mechanism and the bank that it names.")
+        if (self.summary is None) == isinstance(self.mechanism, PrivateSummary):
+            raise ReleaseError("it has a summary where its mechanism gives none, or lacks one.")
         if any(len(row) != len(self.parameters) for row in self.theta):
             raise ReleaseError("its parameters do not fit their names.")
 
@@ -174,3 +201,13 @@ class Release:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, in one step."""
         write_atomically(Path(path), lambda temporary: temporary.write_bytes(self.to_bytes()))
+
+
+def _summary_from_json(values: Any) -> ReleasedSummary | None:
+    if values is None:
+        return None
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in [*values["values"], values["scale"]])
+    step = float(values["step"])
+    if not whole or not values["values"] or values["scale"] < 1 or not 0 < step < math.inf:
+        raise ReleaseError("its summary is not a list of whole numbers with a step and a scale above 0.")
+    return ReleasedSummary(values=tuple(values["values"]), step=step, scale=values["scale"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 from abcdp import plots
 from abcdp._files import write_atomically
 from abcdp.bank import Bank
+from abcdp.errors import PosteriorWarning
+from abcdp.mechanisms import Nearest, SparseVector
 from abcdp.model import Model
 from abcdp.models import BUILT_IN
 from abcdp.posterior import bank_of, posterior
 from abcdp.release import Release
-from abcdp.synthesize import synthesize
+from abcdp.synthesize import simulate_at
 
 _SETS = 60
 _MOST_RECORDS = 5000
@@ -40,20 +43,70 @@ def report(
     values: dict[str, Any] = {"release": release, "odds": odds_table(release.guarantee.epsilon), "bank": used}
     values["unit"] = release.guarantee.unit.describe()
     values["factor"] = math.exp(min(release.guarantee.epsilon, 700.0))
-    if release.accepted:
-        tree = posterior(release, used)
+    values["how"], values["interval"] = in_words(release)
+    if release.accepted or release.summary is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PosteriorWarning)  # the page says it
+            tree = posterior(release, used)
+        values["method"] = tree.attrs["method"]
+        values["draws"] = tree["posterior"].sizes["draw"]
+        values["effective"] = tree.attrs.get("effective_sample_size")
         values["summary"] = summary_table(tree)
         values["marginals"] = plots.as_png(plots.marginals(tree))
         values["pairs"] = plots.as_png(plots.pairs(tree)) if len(release.parameters) > 1 else None
         model = model or BUILT_IN.get(release.model)
         if model is not None and model.parameters == release.parameters:
-            synthetic = synthesize(release, model, _SETS, min(used.records, _MOST_RECORDS), seed=0)
+            theta = np.stack([np.ravel(tree["posterior"][name]) for name in release.parameters], axis=1)
+            records = min(used.records, _MOST_RECORDS)
+            synthetic = simulate_at(theta, model, _SETS, records, np.random.default_rng(0))
             values["predictive"] = plots.as_png(plots.predictive(synthetic))
     environment = Environment(loader=PackageLoader("abcdp", "templates"), autoescape=select_autoescape(["html"]))
     page = environment.get_template("report.html").render(values)
     path = Path(out)
     write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
     return path
+
+
+def in_words(release: Release) -> tuple[str, str]:
+    """Return how a release was made, and what its intervals hold."""
+    mechanism = release.mechanism
+    if isinstance(mechanism, SparseVector):
+        option = "a new threshold after each accept" if mechanism.resample else "one threshold draw"
+        how = (
+            f"sparse vector, {option}: at most {mechanism.accept} accepts, tolerance {mechanism.threshold}; "
+            f"{release.examined} of {release.bank.draws} draws were looked at; noise: exact integers ({release.noise})"
+        )
+        interval = (
+            "The interval from 5 % to 95 % is that of the accepted draws. It contains the uncertainty of the "
+            f"parameters and the coarseness of the tolerance {mechanism.threshold}. The privacy noise widens it, since "
+            "some draws are accepted or rejected by chance, but the interval does not correct for that: with much "
+            f"noise it leans towards the prior. With {len(release.accepted)} draws its ends are rough. It says nothing "
+            "about whether the model is right."
+        )
+        return how, interval
+    if isinstance(mechanism, Nearest):
+        how = (
+            f"the nearest {mechanism.accept} of {release.bank.draws} draws, by noisy distance; noise: exact integers "
+            f"({release.noise})"
+        )
+        interval = (
+            "The interval from 5 % to 95 % is that of the chosen draws. It contains the uncertainty of the parameters "
+            "and how far the nearest draws of the bank are from the data; the privacy noise brings in draws that are "
+            "further off, which widens it towards the prior. It says nothing about whether the model is right."
+        )
+        return how, interval
+    assert release.summary is not None  # noqa: S101 - checked when the release was read
+    how = (
+        f"private summary: {len(release.summary.values)} numbers with exact discrete Laplace noise of scale "
+        f"{release.summary.scale * release.summary.step:.4g} each ({release.noise})"
+    )
+    interval = (
+        "The interval from 5 % to 95 % is that of draws of the bank chosen by how well they explain the released "
+        "summary, its noise included. Where the weights of the bank collapse on a few draws the nearest ones are taken "
+        "instead, and the interval is then wider than the posterior's. It says nothing about whether the model is "
+        "right."
+    )
+    return how, interval
 
 
 def odds_table(epsilon: float) -> list[tuple[str, str]]:

@@ -28,6 +28,10 @@ def synthesize(
     release = release if isinstance(release, Release) else Release.load(release)
     if model.parameters != release.parameters:
         raise ReleaseError(f"the release has the parameters {release.parameters}, the model {model.parameters}.")
+    if release.summary is not None:
+        raise ReleaseError(
+            "a private summary holds no draws of its own; simulate at those of abcdp.posterior(release, bank)."
+        )
     if not release.theta:
         raise ReleaseError("no draw was accepted, so there is nothing to simulate from.")
     for name, value in (("sets", sets), ("records", records)):

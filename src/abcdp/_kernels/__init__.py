@@ -14,11 +14,11 @@ from types import ModuleType
 
 
 @functools.cache
-def kernels() -> ModuleType:
+def kernels(compiled: str = "compiled", plain: str = "plain") -> ModuleType:
     """Return the compiled kernels, or the plain ones where numba is absent or ``ABCDP_NUMBA=0`` asks for them."""
     if os.environ.get("ABCDP_NUMBA", "1") != "0" and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0":
         try:
-            return importlib.import_module("abcdp._kernels.compiled")
+            return importlib.import_module(f"abcdp._kernels.{compiled}")
         except ImportError:
             pass
-    return importlib.import_module("abcdp._kernels.plain")
+    return importlib.import_module(f"abcdp._kernels.{plain}")

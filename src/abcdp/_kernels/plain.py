@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.uint64]
 
 _BLOCK_ELEMENTS = 1 << 20  # temporaries stay near 8 MiB whatever the input
 _LOW = np.uint64(0xFFFFFFFF)
@@ -17,10 +18,20 @@ _32 = np.uint64(32)
 def philox_uniforms(key: int, rows: int, count: int) -> FloatArray:
     """Return `rows` x `count` uniforms on [0, 1) from Philox 4x32-10 (Salmon et al. 2011), two to a counter."""
     half = (count + 1) // 2
-    c0 = np.broadcast_to(np.arange(half, dtype=np.uint64), (rows, half)).copy()
-    c1 = np.broadcast_to(np.arange(rows, dtype=np.uint64)[:, None], (rows, half)).copy()
-    c2 = np.zeros((rows, half), dtype=np.uint64)
-    c3 = np.zeros((rows, half), dtype=np.uint64)
+    places = np.broadcast_to(np.arange(half, dtype=np.uint64), (rows, half))
+    first, second = _philox(places, np.broadcast_to(np.arange(rows, dtype=np.uint64)[:, None], (rows, half)), key)
+    return np.concatenate([first, second], axis=1)[:, :count]
+
+
+def philox_pairs(key: int, row: int, start: int, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return both uniforms of each of the counters (start, row), (start + 1, row), ..."""
+    places = np.arange(start, start + count, dtype=np.uint64)
+    return _philox(places, np.full(count, row, dtype=np.uint64), key)
+
+
+def _philox(c0: IntArray, c1: IntArray, key: int) -> tuple[FloatArray, FloatArray]:
+    c2 = np.zeros(c0.shape, dtype=np.uint64)
+    c3 = np.zeros(c0.shape, dtype=np.uint64)
     k0, k1 = key & 0xFFFFFFFF, key >> 32
     for _ in range(10):
         p0 = c0 * np.uint64(0xD2511F53)
@@ -30,7 +41,7 @@ def philox_uniforms(key: int, rows: int, count: int) -> FloatArray:
         k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
     first = ((c0 << _32) | c1) >> np.uint64(11)
     second = ((c2 << _32) | c3) >> np.uint64(11)
-    return np.concatenate([first, second], axis=1)[:, :count].astype(np.float64) * 2.0**-53
+    return first.astype(np.float64) * 2.0**-53, second.astype(np.float64) * 2.0**-53
 
 
 def mixture(theta: FloatArray, records: int, key: int) -> FloatArray:

@@ -60,14 +60,22 @@ def _neighbour(data: FloatArray, pool: FloatArray, unit: Unit, rng: np.random.Ge
     other = data.copy()
     changed = rng.permutation(len(data))[: unit.records]
     if isinstance(unit.change, tuple):
-        steps = rng.choice([-1.0, 1.0], size=(1, data.shape[1])) * np.array(unit.change)
-        other[changed] += np.where(np.isfinite(steps), steps, 1e6)
+        steps = rng.choice([-1.0, 1.0], size=data.shape[1]) * np.array(unit.change)
+        other[changed] = _moved(data[changed], np.where(np.isfinite(steps), steps, 1e6))
     elif math.isfinite(unit.change):
-        direction = rng.normal(size=data.shape[1])
-        other[changed] += unit.change * direction / np.linalg.norm(direction)
+        direction = rng.normal(size=(1, data.shape[1]))
+        direction /= np.linalg.norm(direction)
+        other[changed] = _moved(data[changed], unit.change * direction)
     else:
         other[changed] = pool[rng.integers(len(pool))]
     return other
+
+
+def _moved(records: FloatArray, steps: FloatArray) -> FloatArray:
+    """Return records moved by these steps and no further: where a sum was rounded up, take the number before it."""
+    moved = records + steps
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        return np.where(np.abs(moved - records) > np.abs(steps), np.nextafter(moved, records), moved)
 
 
 def _rows(

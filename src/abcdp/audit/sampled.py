@@ -146,14 +146,15 @@ def sample(
     deadline = time.monotonic() + seconds
     counts, done = [0, 0], 0
 
-    def work(job: tuple[int, int]) -> tuple[int, int, int]:
-        side, size = job
-        return side, size, count(case, side, size, noise())
+    def work(job: tuple[int, int, Any]) -> tuple[int, int, int]:
+        side, size, source = job
+        return side, size, count(case, side, size, source)
 
     workers = len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(workers) as pool, progress("auditing by sampling", 2 * runs, show) as advance:
         for start in range(0, len(sizes), workers):
-            jobs = [(side, size) for size in sizes[start : start + workers] for side in (0, 1)]
+            # sources are made here, in order, so that seeded ones give the same counts again
+            jobs = [(side, size, noise()) for size in sizes[start : start + workers] for side in (0, 1)]
             for side, size, hits in pool.map(work, jobs):
                 counts[side] += hits
                 advance(size)
@@ -163,7 +164,8 @@ def sample(
     first, second = counts
     usual = epsilon_lower_bound(first, second, done)
     certain = epsilon_lower_bound(first, second, done, level=1.0 - FALSE_REJECTION)
-    return Sampled(done, (first, second), usual, certain, LEVEL, noise.__name__)
+    name = getattr(noise, "__name__", type(noise).__name__)
+    return Sampled(done, (first, second), usual, certain, LEVEL, name)
 
 
 def epsilon_lower_bound(first: int, second: int, runs: int, *, delta: float = 0.0, level: float = LEVEL) -> float:

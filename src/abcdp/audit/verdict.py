@@ -10,7 +10,7 @@ from typing import Any
 
 from abcdp.audit.checks import repeats
 from abcdp.audit.exact import Auditable, Loss, ThresholdRules, enough_length, worst_loss
-from abcdp.audit.sampled import Sampled, neighbours_for, sample
+from abcdp.audit.sampled import FALSE_REJECTION, Sampled, neighbours_for, sample
 from abcdp.mechanisms import Grid, SparseVector
 from abcdp.noise import FastNoise, OpenDPNoise
 
@@ -59,6 +59,8 @@ class Audit:
                     "counts": list(s.counts),
                     "lower_bound": s.lower_bound,
                     "level": s.level,
+                    "certain_bound": s.certain_bound,
+                    "false_rejection": FALSE_REJECTION,
                 }
                 for s in self.sampled
             ],

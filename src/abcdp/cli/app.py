@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._version import __version__
-from abcdp.cli import private, public, trust
+from abcdp.cli import paper, private, public, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -37,3 +37,4 @@ def _root(
 public.join(app)
 private.join(app)
 trust.join(app)
+paper.join(app)

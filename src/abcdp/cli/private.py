@@ -35,6 +35,9 @@ def release(
     ledger: Annotated[str, typer.Option(help="The ledger: a file, or the URL of a database.")],
     dataset: Annotated[str, typer.Option(help="The name under which the records were registered.")],
     out: Annotated[Path, typer.Option(help="Where to write the release.")],
+    mechanism: Annotated[
+        Literal["sparse-vector", "nearest", "private-summary"], typer.Option(help="How to answer; see --plan too.")
+    ] = "sparse-vector",
     epsilon: Annotated[float | None, typer.Option(help="The privacy budget of this release.")] = None,
     accept: Annotated[int | None, typer.Option(help="Stop after this many accepted draws.")] = None,
     threshold: Annotated[float | None, typer.Option(help="The tolerance, in the units of the distance.")] = None,
@@ -50,27 +53,30 @@ def release(
     """Answer a bank with a private release, and charge the ledger for it."""
     from abcdp.owner import release as answer
 
-    mechanism = _mechanism(plan, epsilon, accept, threshold, resample)
+    chosen = _mechanism(plan, mechanism, epsilon, accept, threshold, resample)
     with _working("releasing"):
         made = answer(
-            bank, data, mechanism, ledger=ledger, dataset=dataset, request=request, noise=noise, columns=_names(columns)
+            bank, data, chosen, ledger=ledger, dataset=dataset, request=request, noise=noise, columns=_names(columns)
         )
     made.save(out)
-    values = {
-        "release": str(out),
-        "accepted": len(made.accepted),
-        "of_at_most": made.mechanism.accept,
-        "guarantee": made.guarantee.to_json() if as_json else made.guarantee.describe(),
-    }
+    guarantee = made.guarantee.to_json() if as_json else made.guarantee.describe()
+    values: dict[str, Any] = {"release": str(out), "mechanism": made.mechanism.kind, "guarantee": guarantee}
+    if made.summary is None:
+        values["accepted"] = len(made.accepted)
     show(values, as_json)
 
 
 def _mechanism(
-    plan: Path | None, epsilon: float | None, accept: int | None, threshold: float | None, resample: bool
+    plan: Path | None,
+    kind: str,
+    epsilon: float | None,
+    accept: int | None,
+    threshold: float | None,
+    resample: bool,
 ) -> Any:
     """Return the mechanism that a plan chose, or that the options describe."""
     from abcdp.errors import MechanismError
-    from abcdp.mechanisms import SparseVector
+    from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
     from abcdp.plan import planned_mechanism
 
     if plan is not None:
@@ -79,6 +85,14 @@ def _mechanism(
                 "--plan brings its own settings: leave --epsilon, --accept, --threshold, --resample out."
             )
         return planned_mechanism(plan)
+    if kind == PrivateSummary.kind:
+        if epsilon is None or (accept, threshold, resample) != (None, None, False):
+            raise MechanismError("a private summary takes --epsilon alone: what is made of it later costs nothing.")
+        return PrivateSummary(epsilon=epsilon)
+    if kind == Nearest.kind:
+        if epsilon is None or accept is None or (threshold, resample) != (None, False):
+            raise MechanismError("the nearest draws take --epsilon and --accept alone: there is no threshold.")
+        return Nearest(epsilon=epsilon, accept=accept)
     if epsilon is None or accept is None or threshold is None:
         raise MechanismError("give --epsilon, --accept and --threshold, or --plan.")
     return SparseVector(epsilon=epsilon, accept=accept, threshold=threshold, resample=resample)

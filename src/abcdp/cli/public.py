@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from abcdp.cli.output import Json, show
-from abcdp.errors import DistanceError
+from abcdp.errors import DistanceError, PlanError
 
 bank_app = typer.Typer(help="Look at a bank of simulations.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -19,12 +19,15 @@ bank_app = typer.Typer(help="Look at a bank of simulations.", no_args_is_help=Tr
 def join(app: typer.Typer) -> None:
     """Add these commands to the application."""
     app.command("simulate")(simulate)
+    app.command("learn")(learn)
     app.command("plan")(plan)
     app.add_typer(bank_app, name="bank")
 
 
 def simulate(
-    model: Annotated[str, typer.Argument(help="A built-in model (mixture), or package.module:object.")],
+    model: Annotated[
+        str, typer.Argument(help="A built-in model (mixture, covid, tuberculosis) or package.module:object.")
+    ],
     draws: Annotated[int, typer.Option(help="How many parameters to draw from the prior.")],
     records: Annotated[int, typer.Option(help="How many records each simulated dataset has.")],
     seed: Annotated[int, typer.Option(help="Names the random streams: the same seed gives the same bank.")],
@@ -61,6 +64,28 @@ def simulate(
     show(describe(bank), as_json)
 
 
+def learn(
+    bank: Annotated[Path, typer.Argument(help="The folder of a bank whose distance has a summary.")],
+    to: Annotated[Path, typer.Option(help="The folder of the new bank.")],
+    dims: Annotated[int | None, typer.Option(help="Directions to keep; one per parameter by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Learn on the public bank which few numbers tell the parameters apart, and write the bank encoded by them."""
+    from abcdp.learn import learn as fit
+
+    learned = fit(bank, dims=dims, to=to)
+    explained = learned.explained if as_json else {k: f"{v:.1%}" for k, v in learned.explained.items()}
+    show(
+        {
+            "bank": str(to),
+            "explained": explained,
+            "numbers_per_draw": learned.bank.header.width,
+            "digest": learned.bank.digest,
+        },
+        as_json,
+    )
+
+
 def plan(
     bank: Annotated[Path, typer.Argument(help="The folder of the bank.")],
     epsilon: Annotated[float, typer.Option(help="The privacy budget of the release to plan.")],
@@ -71,8 +96,16 @@ def plan(
     threshold: Annotated[list[float] | None, typer.Option(help="Thresholds to try; from the bank by default.")] = None,
     records: Annotated[int | None, typer.Option(help="Records of the data; the bank's number by default.")] = None,
     model: Annotated[str | None, typer.Option(help="The model, needed where --records differs from the bank.")] = None,
-    goal: Annotated[float | None, typer.Option(help="A relative error to reach (1 is the prior).")] = None,
-    truths: Annotated[int, typer.Option(help="Pretended observations.")] = 100,
+    resample: Annotated[
+        bool | None, typer.Option("--resample/--no-resample", help="Try this option only; both by default.")
+    ] = None,
+    goal: Annotated[float | None, typer.Option(help="An error to reach (about 1 is the prior).")] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(help="Pretend observations from here: PARAMETER=LOW:HIGH; repeat for several.")
+    ] = None,
+    truths: Annotated[
+        int, typer.Option(help="Pretended observations to choose by; as many others measure the choice.")
+    ] = 100,
     seed: Annotated[int, typer.Option(help="For a repeatable plan; nothing private depends on it.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write the plan, for abcdp release --plan.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the candidates and the curve over epsilon.")] = None,
@@ -83,6 +116,7 @@ def plan(
     from abcdp.models import find
     from abcdp.plan import plan as make_plan
 
+    sys.path.insert(0, os.getcwd())  # models of the working folder, as python -m has it
     made = make_plan(
         bank,
         epsilon=epsilon,
@@ -91,7 +125,9 @@ def plan(
         threshold=threshold or None,
         records=records,
         model=find(model) if model else None,
+        resample=resample,
         goal=goal,
+        region=_region(region or []),
         truths=truths,
         seed=seed,
         progress=False if as_json else None,
@@ -108,21 +144,38 @@ def plan(
     _plan_table(made)
 
 
+def _region(texts: list[str]) -> dict[str, tuple[float, float]]:
+    """Return bounds of parameters written as PARAMETER=LOW:HIGH."""
+    found = {}
+    for text in texts:
+        name, _, bounds = text.partition("=")
+        try:
+            low, high = map(float, bounds.split(":"))
+        except ValueError:
+            raise PlanError(f"--region {text!r}: write PARAMETER=LOW:HIGH.") from None
+        found[name] = (low, high)
+    return found
+
+
 def _plan_table(made: Any) -> None:
     """Print the best candidates, the curve and the advice."""
     head = f"{'accept':>7} {'threshold':>10} {'resample':>9} {'error':>13} {'coverage':>9} {'accepts':>8} {'short':>6}"
-    typer.echo(f"epsilon = {made.mechanism.epsilon:g}, {made.truths} pretended observations; error 1 is the prior")
+    typer.echo(
+        f"the best candidates at epsilon = {made.mechanism.epsilon:g} on {made.truths} pretended observations "
+        f"(error of the prior: {made.prior.mean:.3f})"
+    )
     typer.echo(head)
     for c in sorted(made.candidates, key=lambda c: c.error.mean)[:12]:
         m = c.mechanism
         option = "yes" if m.resample else "no"
         typer.echo(
             f"{m.accept:>7} {m.threshold:>10.4g} {option:>9} {c.error.mean:>7.3f}±{c.error.error:.3f} "
-            f"{c.coverage.mean:>8.0%} {c.accepts.mean:>8.1f} {c.short.mean:>6.0%}"
+            f"{c.coverage.mean:>9.0%} {c.accepts.mean:>8.1f} {c.short.mean:>6.0%}"
         )
-    typer.echo("")
+    typer.echo(f"\nwhat to expect, on {made.truths} others")
     for c in made.curve:
-        typer.echo(f"epsilon {c.mechanism.epsilon:>8.4g}   error {c.error.mean:.3f}±{c.error.error:.3f}")
+        mark = "   <- chosen" if c.mechanism == made.mechanism else ""
+        typer.echo(f"epsilon {c.mechanism.epsilon:>8.4g}   error {c.error.mean:.3f}±{c.error.error:.3f}{mark}")
     typer.echo("")
     for line in made.advice:
         typer.echo(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from abcdp.distance.base import Distance, SummaryDistance
+from abcdp.distance.learned import LearnedSummary, certified_line
 from abcdp.distance.mean_summary import Histogram, MeanSummary, Moment
 from abcdp.distance.mmd import MMD
 from abcdp.distance.others import Clipped, CustomDistance, PairedClipped
@@ -16,14 +17,18 @@ __all__ = [
     "CustomDistance",
     "Distance",
     "Histogram",
+    "LearnedSummary",
     "MeanSummary",
     "Moment",
     "PairedClipped",
     "SummaryDistance",
+    "certified_line",
     "distance_from_json",
 ]
 
-_DECLARED: dict[str, type[Distance]] = {kind.kind: kind for kind in (MMD, MeanSummary, PairedClipped, Clipped)}
+_DECLARED: dict[str, type[Distance]] = {
+    kind.kind: kind for kind in (MMD, MeanSummary, LearnedSummary, PairedClipped, Clipped)
+}
 
 
 def distance_from_json(values: Any, own: Distance | None = None) -> Distance:

@@ -134,6 +134,10 @@ class SummaryDistance(Distance):
     def feature_error(self) -> float:
         """Return a bound of the error of one computed feature."""
 
+    def curvatures(self) -> tuple[Interval, FloatArray] | None:
+        """Return the domain and a bound of each feature's second derivative, for one column; None where not known."""
+        return None
+
     def magnitude(self) -> float:
         """Return the largest absolute value of a feature."""
         low, high = self.bounds(1)

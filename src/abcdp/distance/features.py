@@ -78,6 +78,9 @@ class FeatureMap(Curve, Protocol):
     def diameter(self, change: Change, norm: Norm) -> float:
         """Return a bound of the norm of the difference of two records' features."""
 
+    def curvatures(self) -> FloatArray:
+        """Return bounds of the second derivatives of the features of one column."""
+
     def accuracy(self) -> float:
         """Return the error of the kernel: a bound, or what was measured on a fixed set of points."""
 
@@ -229,6 +232,12 @@ class QuadratureFeatures:
             error += copies + step * scale * math.sqrt(2.0 / math.pi) * rest
         return error * (1.0 + error) ** (len(self.bandwidth) - 1)
 
+    def curvatures(self) -> FloatArray:
+        _, step, top, roots = self._axes[0]
+        speeds = np.zeros(2 * top + 1)
+        speeds[1::2] = speeds[2::2] = step * np.arange(1, top + 1)
+        return np.asarray(roots * speeds**2)
+
     def rounding(self) -> float:
         # angles up to pi * top, rounded a few times each; cosines within 4 ulp
         return sum(8.0 * math.pi * (top + 1) * ROUNDING for _, _, top, _ in self._axes) * 4.0
@@ -376,6 +385,9 @@ class WaveFeatures:
         true = np.array([kernel_at(self.kernel, float(r)) for r in np.linalg.norm(z, axis=1)])
         approximate = np.cos((z * np.array(self.bandwidth)) @ self._waves.T).mean(axis=1)
         return float(np.sqrt(np.mean((approximate - true) ** 2)))
+
+    def curvatures(self) -> FloatArray:
+        return np.asarray(np.repeat(self._waves[:, 0] ** 2, 2) * self._scale)
 
     def rounding(self) -> float:
         angle = float((np.abs(self._waves) @ self._half).max())

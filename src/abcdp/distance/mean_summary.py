@@ -250,7 +250,9 @@ class MeanSummary(SummaryDistance):
         records = as_records(data, len(self.domain) if self.domain is not None else None)
         self._check_columns(records.shape[1])
         if self.domain is None:
-            return records
+            # NaN becomes a number before any feature is taken: were each feature to replace it on its own, a record
+            # could have features that no number has, beyond the joint diameter of moments of one column
+            return np.where(np.isnan(records), 0.0, records)
         pairs = np.array(self.domain)
         return clip_to(records, pairs[:, 0], pairs[:, 1])
 

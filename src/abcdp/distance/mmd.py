@@ -213,6 +213,11 @@ class MMD(SummaryDistance):
             raise DistanceError("MMD with features='exact' has no summary; choose 'auto', 'fourier' or 'sobol'.")
         return super().summary(data)
 
+    def curvatures(self) -> tuple[Interval, FloatArray] | None:
+        if self.columns != 1 or self.domain is None or not self.has_summary:
+            return None
+        return self._pairs()[0], self._map.curvatures()
+
     def feature_error(self) -> float:
         return self._map.rounding()
 

@@ -7,15 +7,33 @@ from typing import Any
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
 from abcdp.guarantee import Unit
+from abcdp.mechanisms.base import Calibrated, Mechanism
 from abcdp.mechanisms.grid import Grid
+from abcdp.mechanisms.nearest import Contest, Nearest, NearestCalibration
 from abcdp.mechanisms.sparse_vector import Calibration, Outcome, Scan, SparseVector
+from abcdp.mechanisms.summary import PrivateSummary, SummaryCalibration
 
-__all__ = ["Calibration", "Grid", "Outcome", "Scan", "SparseVector", "calibrate", "mechanism_from_json"]
+__all__ = [
+    "Calibrated",
+    "Calibration",
+    "Contest",
+    "Grid",
+    "Mechanism",
+    "Nearest",
+    "NearestCalibration",
+    "Outcome",
+    "PrivateSummary",
+    "Scan",
+    "SparseVector",
+    "SummaryCalibration",
+    "calibrate",
+    "mechanism_from_json",
+]
 
-_KNOWN: dict[str, type[SparseVector]] = {SparseVector.kind: SparseVector}
+_KNOWN: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (SparseVector, Nearest, PrivateSummary)}
 
 
-def mechanism_from_json(values: Any) -> SparseVector:
+def mechanism_from_json(values: Any) -> Mechanism:
     """Return the mechanism that a release or a plan describes."""
     if not isinstance(values, dict) or values.get("type") not in _KNOWN:
         raise MechanismError(f"a mechanism is an object with a type, one of: {', '.join(_KNOWN)}.")
@@ -35,11 +53,5 @@ def calibrate(
     unit: Unit,
     sensitivity: float | None = None,
 ) -> Calibration:
-    """Return the integers of a mechanism for `records` public records compared with `simulated` ones.
-
-    Everything is recomputed here from the settings of the distance; nothing about privacy is read from a bank or a
-    plan. `sensitivity` overrides the distance's own, for experiments that reproduce results stated for another one.
-    """
-    size = max(records, simulated)
-    stated = distance.sensitivity(records, unit) if sensitivity is None else sensitivity
-    return mechanism.calibrate(Grid.covering(stated, distance.numerical_error(size), distance.largest(size)))
+    """Return the integers of sparse vector: :meth:`Mechanism.calibrated` with its type."""
+    return mechanism.calibrated(distance, records=records, simulated=simulated, unit=unit, sensitivity=sensitivity)

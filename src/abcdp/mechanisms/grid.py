@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from abcdp.distance import Distance
 from abcdp.errors import MechanismError
+from abcdp.guarantee import Unit
 
 IntArray = npt.NDArray[np.int64]
 
@@ -29,6 +31,7 @@ class Grid:
     step: float
     sensitivity: int
     cap: int
+    stated: float = 0.0
 
     @classmethod
     def covering(cls, sensitivity: float, error: float, largest: float) -> Grid:
@@ -40,7 +43,18 @@ class Grid:
         if not -1000 < exponent < 900:
             raise MechanismError(f"sensitivity={sensitivity:g} is too small or too large to compute with.")
         step = math.ldexp(1.0, exponent)
-        return cls(step, math.ceil(moved / step), min(_CAP, math.ceil(min(largest / step, float(_CAP))) + 1))
+        return cls(
+            step, math.ceil(moved / step), min(_CAP, math.ceil(min(largest / step, float(_CAP))) + 1), sensitivity
+        )
+
+    @classmethod
+    def for_distance(
+        cls, distance: Distance, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
+    ) -> Grid:
+        """Return the grid for `records` public records compared with `simulated` ones, from the distance's settings."""
+        size = max(records, simulated)
+        stated = distance.sensitivity(records, unit) if sensitivity is None else sensitivity
+        return cls.covering(stated, distance.numerical_error(size), distance.largest(size))
 
     def place(self, distances: npt.NDArray[np.float64]) -> IntArray:
         """Return distances as integers, rounded down and saturated; NaN counts as the largest."""

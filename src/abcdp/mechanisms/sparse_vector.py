@@ -9,20 +9,21 @@ The proof stands in ``docs/proofs/sparse_vector.md``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from abcdp._kernels import kernels
+from abcdp.distance import Distance
 from abcdp.errors import MechanismError
+from abcdp.guarantee import Unit
+from abcdp.mechanisms.base import Mechanism, check_accept, check_epsilon, exact
 from abcdp.mechanisms.grid import Grid
 
 IntArray = npt.NDArray[np.int64]
-
-LARGEST_ACCEPT = 10**7
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Calibration:
     distance_scale: int
     accept: int
     resample: bool
+
+    @property
+    def stated(self) -> float:
+        """The sensitivity of the distance that the grid covers."""
+        return self.grid.stated
 
     @property
     def thresholds(self) -> int:
@@ -59,7 +65,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class SparseVector:
+class SparseVector(Mechanism):
     """Accept up to `accept` draws whose distance is below `threshold`, at a total cost of `epsilon`.
 
     Parameters
@@ -113,27 +119,10 @@ class SparseVector:
             raise MechanismError("calibration failed its own check; nothing may be released with it.")
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the description as plain values."""
-        return {"type": self.kind} | {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def exact(epsilon: float) -> Fraction:
-    """Return a budget as the decimal number that was written: 0.1 is one tenth."""
-    return Fraction(str(epsilon))
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Raise unless epsilon can be a budget."""
-    number = not isinstance(epsilon, bool) and isinstance(epsilon, int | float)
-    if not number or not math.isfinite(epsilon) or not 1e-9 <= epsilon <= 1e6:
-        raise MechanismError(f"epsilon={epsilon!r}: a budget is a number above 0 (between 1e-9 and 1e6).")
-
-
-def check_accept(accept: int) -> None:
-    """Raise unless `accept` can be a number of accepted draws."""
-    if isinstance(accept, bool) or not isinstance(accept, int) or not 1 <= accept <= LARGEST_ACCEPT:
-        raise MechanismError(f"accept={accept!r}: a whole number from 1 to {LARGEST_ACCEPT}.")
+    def calibrated(
+        self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
+    ) -> Calibration:
+        return self.calibrate(Grid.for_distance(distance, records, simulated, unit, sensitivity))
 
 
 class Scan:

@@ -1,4 +1,14 @@
-"""The built-in models: those of the paper's experiments."""
+"""The built-in models: those of the paper's experiments.
+
+``mixture``
+    Figures 2 and 3: five uniform distributions with unknown weights. A record is a number.
+``covid``, ``covid_pairs``
+    Figure 4: a cubic polynomial through 18 cumulative counts. A record is the count of a day, or a day and its count;
+    the records of a draw are the days 0, 1, 2, ...
+``tuberculosis``
+    Figure 5: outbreaks of a birth-death process. A record is one outbreak, as eight summaries, and records are compared
+    in pairs: the data need as many outbreaks as each simulation.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +16,13 @@ from typing import Any
 
 from abcdp.errors import ModelError
 from abcdp.model import Model, load
+from abcdp.models._covid import covid, covid_pairs
 from abcdp.models._mixture import mixture
+from abcdp.models._tuberculosis import tuberculosis
 
-__all__ = ["BUILT_IN", "find", "mixture"]
+__all__ = ["BUILT_IN", "covid", "covid_pairs", "find", "mixture", "tuberculosis"]
 
-BUILT_IN: dict[str, Model] = {"mixture": mixture}
+BUILT_IN: dict[str, Model] = {model.name: model for model in (mixture, covid, covid_pairs, tuberculosis)}
 
 
 def find(name: str) -> Model:

@@ -28,6 +28,14 @@ def log_density(theta: FloatArray) -> FloatArray:
     return np.where(inside, math.log(math.factorial(COMPONENTS - 1)), -np.inf)
 
 
+def from_latent(z: FloatArray) -> FloatArray:
+    """Return weights with the flat Dirichlet law from standard normal numbers: normalised exponential variables."""
+    from scipy.special import log_ndtr
+
+    exponential = -log_ndtr(-z)
+    return np.asarray(exponential / exponential.sum(axis=1, keepdims=True))
+
+
 def simulate(theta: FloatArray, records: int, rng: np.random.Generator) -> FloatArray:
     """Return for each row of theta `records` draws of sum_i theta_i Uniform[i-1, i]."""
     return kernels().mixture(theta, records, int(rng.integers(1 << 64, dtype=np.uint64)))  # type: ignore[no-any-return]
@@ -39,5 +47,6 @@ mixture = Model(
     parameters=[f"theta_{i}" for i in range(1, COMPONENTS + 1)],
     name="mixture",
     log_prior=log_density,
+    latent=(COMPONENTS, from_latent),
     distance=MMD(bandwidth=0.6, domain=(0.0, float(COMPONENTS))),
 )

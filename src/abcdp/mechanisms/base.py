@@ -1,0 +1,66 @@
+"""What every mechanism is: a frozen description that states its integers and their cost for a distance and a unit."""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+from abcdp.distance import Distance
+from abcdp.errors import MechanismError
+from abcdp.guarantee import Unit
+
+LARGEST_ACCEPT = 10**7
+
+
+class Calibrated(Protocol):
+    """A mechanism in integers: what it costs, exactly, and the sensitivity that it stands on."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The exact cost."""
+
+    @property
+    def stated(self) -> float:
+        """The sensitivity of the distance or of the summary, in the norm of the noise."""
+
+
+class Mechanism(abc.ABC):
+    """A way to answer a bank privately."""
+
+    kind: ClassVar[str]
+    epsilon: float
+
+    @abc.abstractmethod
+    def calibrated(
+        self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
+    ) -> Calibrated:
+        """Return the integers for `records` public records compared with `simulated` ones.
+
+        Everything is recomputed here from the settings of the distance; nothing about privacy is read from a bank or a
+        plan. `sensitivity` overrides the distance's own, for experiments that reproduce results stated for another one.
+        """
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the description as plain values."""
+        return {"type": self.kind} | {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+
+def exact(epsilon: float) -> Fraction:
+    """Return a budget as the decimal number that was written: 0.1 is one tenth."""
+    return Fraction(str(epsilon))
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raise unless epsilon can be a budget."""
+    number = not isinstance(epsilon, bool) and isinstance(epsilon, int | float)
+    if not number or not math.isfinite(epsilon) or not 1e-9 <= epsilon <= 1e6:
+        raise MechanismError(f"epsilon={epsilon!r}: a budget is a number above 0 (between 1e-9 and 1e6).")
+
+
+def check_accept(accept: int) -> None:
+    """Raise unless `accept` can be a number of accepted draws."""
+    if isinstance(accept, bool) or not isinstance(accept, int) or not 1 <= accept <= LARGEST_ACCEPT:
+        raise MechanismError(f"accept={accept!r}: a whole number from 1 to {LARGEST_ACCEPT}.")

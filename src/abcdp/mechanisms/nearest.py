@@ -1,0 +1,99 @@
+r"""The nearest draws of a known bank, chosen privately: no threshold to guess.
+
+The c draws with the smallest :math:`\rho_t - E_t`, :math:`E_t` one-sided geometric noise of scale :math:`s`, cost
+:math:`2c\Delta/s`. The sign matters: with :math:`+E_t` the loss grows with the bank. The proof stands in
+``docs/proofs/nearest.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.distance import Distance
+from abcdp.errors import MechanismError
+from abcdp.guarantee import Unit
+from abcdp.mechanisms.base import Mechanism, check_accept, check_epsilon, exact
+from abcdp.mechanisms.grid import Grid
+from abcdp.mechanisms.sparse_vector import Outcome
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class NearestCalibration:
+    """The nearest draws in integers: the grid, the scale of the noise, how many draws are taken."""
+
+    grid: Grid
+    scale: int
+    accept: int
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The exact cost of this scale."""
+        return Fraction(2 * self.accept * self.grid.sensitivity, self.scale)
+
+    @property
+    def stated(self) -> float:
+        """The sensitivity of the distance that the grid covers."""
+        return self.grid.stated
+
+
+@dataclass(frozen=True)
+class Nearest(Mechanism):
+    """Release which `accept` draws of the bank are nearest to the records, at a total cost of `epsilon`.
+
+    Permute-and-flip for many winners: pure, and with nothing to tune. Which draws win is released, not their order.
+    """
+
+    epsilon: float
+    accept: int
+
+    kind: ClassVar[str] = "nearest"
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_accept(self.accept)
+
+    def calibrate(self, grid: Grid) -> NearestCalibration:
+        """Return the scale on a grid, rounded up, its cost checked against the budget."""
+        budget = exact(self.epsilon)
+        found = NearestCalibration(grid, math.ceil(2 * self.accept * grid.sensitivity / budget), self.accept)
+        if not found.epsilon <= budget:
+            raise MechanismError("calibration failed its own check; nothing may be released with it.")
+        return found
+
+    def calibrated(
+        self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
+    ) -> NearestCalibration:
+        return self.calibrate(Grid.for_distance(distance, records, simulated, unit, sensitivity))
+
+
+class Contest:
+    """Runs of the contest for the smallest noisy distances, over a streamed bank; ties go to the earlier row."""
+
+    def __init__(self, accept: int, runs: int) -> None:
+        self._accept = accept
+        self._values: IntArray = np.empty((runs, 0), dtype=np.int64)
+        self._rows: IntArray = np.empty((runs, 0), dtype=np.int64)
+        self._seen = 0
+
+    def feed(self, distances: IntArray, allowed: npt.NDArray[np.bool_], noise: IntArray) -> None:
+        """Enter the next draws: integer distances (shared, or a row per run), whether they count, and their noise."""
+        noisy = np.broadcast_to(distances, noise.shape)[:, allowed] - noise[:, allowed]
+        rows = np.broadcast_to(self._seen + np.flatnonzero(allowed), noisy.shape)
+        values = np.concatenate([self._values, noisy], axis=1)
+        order = np.argsort(values, axis=1, kind="stable")[:, : self._accept]
+        kept = np.sort(order, axis=1)  # in the order of rows, so that the next stable sort breaks ties by row again
+        self._values = np.take_along_axis(values, kept, axis=1)
+        self._rows = np.take_along_axis(np.concatenate([self._rows, rows], axis=1), kept, axis=1)
+        self._seen += len(allowed)
+
+    def outcomes(self) -> list[Outcome]:
+        """Return the winners of each run, in the order of their rows."""
+        return [Outcome(tuple(map(int, rows)), self._seen) for rows in self._rows]

@@ -1,0 +1,59 @@
+"""Draws of a bank weighted by how likely a noisy summary is under each of them: exact inference, noise included."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.bank import Bank
+from abcdp.errors import ReleaseError
+from abcdp.model import OK
+from abcdp.release import ReleasedSummary
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def log_likelihoods(summary: ReleasedSummary, bank: Bank) -> FloatArray:
+    """Return for each draw the log probability of the noise that would lead from its summary to the released one.
+
+    Both are on the same grid, so this is the exact likelihood of what was released (Gong 2019), up to a constant;
+    minus infinity where the simulation failed.
+    """
+    released = np.array(summary.values, dtype=np.int64)
+    if bank.header.width != len(released):
+        raise ReleaseError(f"the release has {len(released)} numbers, the bank's summaries {bank.header.width}.")
+    parts = []
+    for _, shard in bank.shards():
+        placed = np.floor(np.nan_to_num(shard.rows, nan=0.0) / summary.step)
+        steps = np.abs(placed - released).sum(axis=1)
+        parts.append(np.where(shard.status == OK, -steps / summary.scale, -np.inf))
+    return np.concatenate(parts)
+
+
+def effective_size(log_weights: FloatArray) -> float:
+    """Return how many equally weighted draws these weights are worth."""
+    weights = _weights(log_weights)
+    return float(1.0 / np.sum(weights**2))
+
+
+def resampled(log_weights: FloatArray, draws: int, rng: np.random.Generator) -> IntArray:
+    """Return rows chosen in proportion to their weights, by systematic resampling, in random order."""
+    cumulative = np.cumsum(_weights(log_weights))
+    places = (rng.random() + np.arange(draws)) / draws
+    rows = np.minimum(np.searchsorted(cumulative, places, side="right"), len(log_weights) - 1)
+    return np.asarray(rng.permutation(rows))
+
+
+def nearest(log_weights: FloatArray, draws: int) -> IntArray:
+    """Return the rows with the largest weights, the nearest in the norm of the noise; ties by row number."""
+    order = np.argsort(-log_weights, kind="stable")[:draws]
+    return np.sort(order[np.isfinite(log_weights[order])])
+
+
+def _weights(log_weights: FloatArray) -> FloatArray:
+    top = log_weights.max()
+    if not np.isfinite(top):
+        raise ReleaseError("no draw of the bank could have led to this release: every simulation failed.")
+    weights = np.exp(log_weights - top)
+    return np.asarray(weights / weights.sum())

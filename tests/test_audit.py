@@ -1,0 +1,694 @@
+"""The audit itself: it finds the true loss of mechanisms, rejects every broken one and accepts every correct one."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import abcdp
+import abcdp.audit
+from abcdp import _execute
+from abcdp.audit import (
+    Audit,
+    Loss,
+    Pattern,
+    Sampled,
+    ThresholdRules,
+    count_output,
+    enough_length,
+    epsilon_lower_bound,
+    largest_move,
+    loss_of,
+    neighbours_for,
+    repeats,
+    sample,
+    worst_loss,
+)
+from abcdp.audit.checks import _neighbour
+from abcdp.audit.exact import _DIRECT, _log_sum
+from abcdp.audit.laws import Exponential, Laplace, NoNoise
+from abcdp.audit.verdict import LIMITS, TOLERANCE
+from abcdp.cli.app import app
+from abcdp.errors import AuditError
+from abcdp.mechanisms import Calibration, Grid, Nearest, PrivateSummary, Scan, SparseVector
+from abcdp.noise import FastNoise, OpenDPNoise, SeededNoise
+from abcdp.private import PrivateData
+from broken_mechanisms import (
+    BROKEN,
+    CORRECT,
+    FLOOR,
+    SCALAR_FOR_VECTORS,
+    TO_EVEN,
+    FloatLaplace,
+    GaussianClaimForOneWave,
+    IntegerLaplace,
+    MedianOfTheData,
+    NearestRules,
+    SortedPairs,
+    count_with_one_noise_for_all,
+    count_with_small_noise,
+    same_seed_again,
+)
+from sample_models import batched
+
+BOTH = pytest.mark.parametrize("resample", [False, True], ids=["one draw", "resampled"])
+
+
+def calibrated(accept, resample=False, epsilon=1.0):
+    return SparseVector(epsilon, accept, 0.5, resample).calibrate(Grid.covering(1e-3, 0.0, 1.0))
+
+
+# -- true losses ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
+@pytest.mark.parametrize("accept", [1, 2, 3])
+@BOTH
+def test_the_shipped_calibration_loses_what_it_claims_and_no_more(accept, resample, epsilon):
+    rules = ThresholdRules.of(calibrated(accept, resample, epsilon))
+    found = worst_loss(rules, enough_length(accept, resample)).loss
+    assert 0.99 * epsilon <= found <= rules.claimed * (1 + 1e-9)
+    assert rules.claimed <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+@pytest.mark.parametrize("accept", [1, 2, 3])
+def test_the_shipped_calibration_of_the_nearest_draws_loses_what_it_claims(accept, epsilon):
+    found = Nearest(epsilon, accept).calibrate(Grid(1.0, 4, 10**6))
+    rules = NearestRules(float(found.epsilon), 4, Exponential(found.scale), accept)
+    assert 0.99 * epsilon <= worst_loss(rules, 12).loss <= rules.claimed * (1 + 1e-9)
+    assert rules.claimed <= epsilon
+
+
+@pytest.mark.parametrize("case", CORRECT, ids=str)
+def test_correct_mechanisms_are_accepted_and_reach_their_claim(case):
+    found = worst_loss(case.mechanism, case.length).loss
+    assert 0.99 * case.loss <= found <= case.mechanism.claimed * (1 + TOLERANCE)
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=str)
+def test_broken_mechanisms_are_rejected_with_their_true_loss(case):
+    found = worst_loss(case.mechanism, case.length).loss
+    assert found > case.mechanism.claimed * (1 + TOLERANCE)
+    assert found == pytest.approx(case.loss, rel=0.01)
+
+
+def test_a_loss_does_not_depend_on_the_direction_and_impossible_outputs_lose_nothing():
+    rules = ThresholdRules.of(calibrated(2))
+    pattern = Pattern((50, 50, -50), (60, 60, -60), (0, 0, 1))
+    back = Pattern(pattern.after, pattern.before, pattern.output)
+    assert loss_of(rules, pattern)[0] == loss_of(rules, back)[0] > 0
+    sure = dataclasses.replace(rules, threshold_noise=NoNoise(), distance_noise=NoNoise())
+    assert loss_of(sure, Pattern((5,), (6,), (0,))) == (0.0, -math.inf)
+    assert loss_of(sure, Pattern((0,), (-1,), (1,))) == (math.inf, 0.0)
+
+
+# -- sums -------------------------------------------------------------------------------------------------------------
+
+
+LAWS = [Laplace(1), Laplace(3), Laplace(50), Exponential(1), Exponential(50), Exponential(3, +1), NoNoise()]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_laws_are_their_sums(law):
+    k = np.arange(-3000, 3001, dtype=np.float64)
+    mass = np.exp(law.log_pmf(k))
+    assert mass.sum() == pytest.approx(1.0, abs=1e-13)
+    here = np.abs(k) <= 200
+    assert np.allclose(np.exp(law.log_cdf(k))[here], np.cumsum(mass)[here], rtol=1e-10, atol=1e-300)
+    above = np.cumsum(mass[::-1])[::-1] - mass
+    assert np.allclose(np.exp(law.log_sf(k))[here], above[here], rtol=1e-7, atol=1e-15)
+    if isinstance(law, Laplace):  # the mass falls by exp(-1/scale) a step, on both sides
+        assert np.allclose(np.diff(law.log_pmf(k)), np.where(k[:-1] < 0, 1, -1) / law.scale)
+    if isinstance(law, Exponential):
+        assert (mass[law.sign * k < 0] == 0).all()
+        assert law.log_pmf(np.array([0.0, law.sign]))[1] - law.log_pmf(np.zeros(1))[0] == pytest.approx(-1 / law.scale)
+
+
+@pytest.mark.parametrize("law", LAWS[:-1], ids=str)
+def test_laws_keep_their_digits_in_the_tails(law):
+    """Against 1000 digits, where a probability is near 0 and where it is near 1."""
+    with mpmath.workdps(1000):
+        q = mpmath.exp(-mpmath.mpf(1) / law.scale)
+        for k in (-2000, -70, -2, -1, 0, 1, 5, 90, 2000):
+            if isinstance(law, Laplace):
+                below = q ** (-k) / (1 + q) if k < 0 else 1 - q ** (k + 1) / (1 + q)
+            elif law.sign < 0:
+                below = q ** max(-k, 0)
+            else:
+                below = 1 - q ** max(k + 1, 0)
+            at = np.array([float(k)])
+            for value, true in ((law.log_cdf(at)[0], below), (law.log_sf(at)[0], 1 - below)):
+                wanted = float(mpmath.log(true)) if true > 0 else -math.inf
+                assert value == pytest.approx(wanted, rel=1e-11, abs=1e-300)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Laplace(20_000), Laplace(40_000)),
+        (Laplace(20_000), Laplace(5_000)),
+        (Exponential(20_000), Exponential(40_000)),
+        (Exponential(20_000, +1), Exponential(40_000, +1)),
+        (Laplace(20_000), NoNoise()),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("far", [0, 3_000, 300_000])
+def test_long_sums_are_what_adding_every_term_gives(first, second, far):
+    """Sums by integrals against sums of millions of terms, in the logarithm."""
+    rules = ThresholdRules(1.0, 1000, first, second, 2)
+    margins, output = (far, far, far + 7, -far - 1), (0, 0, 0, 1)
+    z = np.arange(-20_000 * 47 - far, 20_000 * 47 + far + 8, dtype=np.float64)
+    assert len(z) > 10 * _DIRECT
+    term = first.log_pmf(z)
+    for margin, bit in zip(margins, output, strict=True):
+        term = term + (second.log_cdf(margin + z) if bit else second.log_sf(margin + z))
+    assert rules.log_probability(margins, output) == pytest.approx(_log_of_sum(term), abs=3e-8)
+
+
+def _log_of_sum(term):
+    top = term.max()
+    return top + math.log(np.exp(term - top).sum()) if top > -math.inf else -math.inf
+
+
+def test_a_small_sum_is_right_to_twelve_digits():
+    rules = ThresholdRules(1.0, 3, Laplace(7), Laplace(14), 1)
+    with mpmath.workdps(40):
+        q, r = mpmath.exp(-mpmath.mpf(1) / 7), mpmath.exp(-mpmath.mpf(1) / 14)
+
+        def at_most(k):
+            return r ** (-k) / (1 + r) if k < 0 else 1 - r ** (k + 1) / (1 + r)
+
+        total = mpmath.mpf(0)
+        for z in range(-700, 701):
+            term = (1 - q) / (1 + q) * q ** abs(z)
+            total += term * (1 - at_most(9 + z)) ** 2 * at_most(-12 + z)
+        assert rules.log_probability((9, 9, -12), (0, 0, 1)) == pytest.approx(float(mpmath.log(total)), abs=1e-12)
+
+
+def test_a_sum_over_a_jump_counts_its_last_term_whole():
+    """One-sided laws jump beside zero: a geometric series, far longer than what is added term by term."""
+    for law in (Exponential(1 << 20, -1), Exponential(1 << 20, +1)):
+        assert _log_sum(law.log_pmf, [0], law.scale) == pytest.approx(0.0, abs=1e-12)
+
+
+def strings(length, accept):
+    """All outputs of a run over `length` draws that stops after `accept` accepts."""
+    for bits in itertools.product((0, 1), repeat=length):
+        places = np.flatnonzero(bits)
+        stop = int(places[accept - 1]) + 1 if accept is not None and len(places) >= accept else length
+        if not any(bits[stop:]):
+            yield bits[:stop]
+
+
+@pytest.mark.parametrize("accept", [1, 2, 3, None])
+@pytest.mark.parametrize(
+    ("first", "second"), [(Laplace(2), Laplace(5)), (Exponential(3), Exponential(4)), (NoNoise(), Laplace(2))]
+)
+@BOTH
+def test_probabilities_of_all_outputs_add_up_to_one(accept, resample, first, second):
+    rules = ThresholdRules(1.0, 2, first, second, accept, resample)
+    margins = (3, -4, 0, 7, -1)
+    outputs = list(strings(5, accept))
+    total = math.fsum(math.exp(rules.log_probability(margins[: len(out)], out)) for out in outputs)
+    assert total == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("length", "accept", "resample"), [(3, 1, False), (3, 2, False), (3, 1, True), (2, 2, True)])
+def test_the_kernel_gives_each_output_the_probability_that_is_computed(length, accept, resample):
+    """Every combination of noise within 11 scales, through the shipped kernel, weighted by its probability."""
+    calibration = Calibration(Grid(1.0, 1, 100), 4, 1, 1, accept, resample)
+    law, reach = Laplace(1), np.arange(-11, 12)
+    thresholds = calibration.thresholds
+    noise = np.array(list(itertools.product(reach, repeat=thresholds + length)))
+    weights = np.exp(law.log_pmf(noise.astype(float)).sum(axis=1))
+    distances = np.array([3, 5, 4])[:length]
+    scan = Scan(calibration, noise[:, :thresholds])
+    scan.feed(distances, np.ones(length, bool), np.ascontiguousarray(noise[:, thresholds:]))
+    seen: Counter[tuple[int, ...]] = Counter()
+    for outcome, weight in zip(scan.outcomes(), weights, strict=True):
+        seen[tuple(int(t in outcome.accepted) for t in range(outcome.examined))] += weight
+    rules = ThresholdRules(1.0, 1, law, law, accept, resample)
+    margins = tuple(int(4 - d) for d in distances)
+    assert set(seen) == set(strings(length, accept))
+    for output, weight in seen.items():
+        assert weight == pytest.approx(math.exp(rules.log_probability(margins[: len(output)], output)), abs=1e-4)
+
+
+@pytest.mark.statistical(alpha=1e-6)
+@BOTH
+def test_the_kernel_with_drawn_noise_follows_the_computed_law(resample, alpha):
+    """False failures: alpha (chi-squared over all outputs, 4 * 10^5 runs). Power: scales 5 and 10% off fail, as shown."""
+    runs, margins = 400_000, (10, -5, 0, 4)
+    calibration = Calibration(Grid(1.0, 1, 100), 40, 20, 41, 2, resample)
+    noise = SeededNoise(5)
+    scan = Scan(calibration, noise.laplace(20, runs * calibration.thresholds).reshape(runs, -1))
+    scan.feed(40 - np.array(margins), np.ones(4, bool), noise.laplace(41, 4 * runs).reshape(runs, 4))
+    seen = Counter(tuple(int(t in o.accepted) for t in range(o.examined)) for o in scan.outcomes())
+    outputs = list(strings(4, 2))
+
+    def p_value(threshold_scale, distance_scale):
+        rules = ThresholdRules(1.0, 1, Laplace(threshold_scale), Laplace(distance_scale), 2, resample)
+        expected = [runs * math.exp(rules.log_probability(margins[: len(out)], out)) for out in outputs]
+        return stats.chisquare([seen[out] for out in outputs], expected, sum_check=False).pvalue
+
+    assert p_value(20, 41) > alpha
+    assert p_value(20, 43) < alpha
+    assert p_value(18, 41) < alpha
+
+
+# -- bounds from counts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.95, 0.999])
+@pytest.mark.parametrize(
+    ("rare", "epsilon", "delta"), [(0.02, 1.0, 0.0), (0.3, 0.5, 0.0), (0.1, 1.0, 0.05), (0.0, 1.0, 0.1)]
+)
+def test_the_lower_bound_errs_no_more_often_than_it_says(rare, epsilon, delta, level):
+    """Over all pairs of counts of two binomials at the edge of an (epsilon, delta) guarantee, exactly."""
+    runs = 60
+    frequent = math.exp(epsilon) * rare + delta
+    first = stats.binom.pmf(np.arange(runs + 1), runs, frequent)
+    second = stats.binom.pmf(np.arange(runs + 1), runs, rare)
+    wrong = sum(
+        first[a] * second[b]
+        for a in range(runs + 1)
+        for b in range(runs + 1)
+        if first[a] * second[b] > 1e-9 and epsilon_lower_bound(a, b, runs, delta=delta, level=level) > epsilon
+    )
+    assert wrong <= 1.0 - level
+    if level == 0.95:  # and it is not hopelessly careful: with delta taken for 0 it would be wrong
+        assert epsilon_lower_bound(50, 5, runs, level=level) > 0.9
+
+
+def test_the_lower_bound_at_the_edges():
+    assert epsilon_lower_bound(0, 0, 100) == 0.0
+    assert epsilon_lower_bound(5, 100, 100) == 0.0  # negative evidence is no evidence
+    assert epsilon_lower_bound(100, 0, 100) == pytest.approx(math.log(0.025 ** (1 / 100) / (1 - 0.025 ** (1 / 100))))
+    assert epsilon_lower_bound(1000, 1, 10**6, delta=1e-3) == 0.0  # a frequency within delta shows nothing
+    assert epsilon_lower_bound(10**5, 10**3, 10**6) > epsilon_lower_bound(10**5, 10**3, 10**6, delta=0.01) > 4
+    bounds = [epsilon_lower_bound(900, 300, 10**4, level=level) for level in (0.5, 0.95, 0.999999)]
+    assert bounds == sorted(bounds, reverse=True)
+
+
+# -- the shipped code, run --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.statistical(alpha=2e-6)
+def test_the_shipped_code_shows_most_of_its_claim_and_never_more():
+    """False failures: 1e-6 above the claim, and less than 1e-6 below 0.55 (the expected .83 is 6 sigma away)."""
+    found = sample(neighbours_for(SparseVector(1.0, 1, 0.5), 6, 60_000), 60_000, show=False)
+    assert found.runs == 60_000
+    assert found.certain_bound <= 1.0
+    assert found.lower_bound > 0.55
+    assert found.noise == "FastNoise"
+
+
+@pytest.mark.statistical(alpha=1e-6)
+@pytest.mark.parametrize("count", [count_with_small_noise, count_with_one_noise_for_all])
+def test_a_fault_in_the_shipped_code_shows(count):
+    """False failures: below 1e-6 (the expected bounds of 1.6 and 6 are 6 sigma and more above the claim)."""
+    found = sample(neighbours_for(SparseVector(1.0, 1, 0.5), 6, 60_000), 60_000, count=count, show=False)
+    assert found.certain_bound > 1.0
+
+
+@pytest.mark.statistical(alpha=1e-6)
+@pytest.mark.parametrize("accept", [1, 2, 3])
+@BOTH
+def test_the_shipped_code_gives_events_the_probability_that_is_computed(accept, resample, alpha):
+    """Records, distance, grid, noise and kernel against the sum: a binomial test on each of two neighbours.
+
+    False failures: alpha. Power at c = 1: distance noise a fifth too small is 7.6 sigma away, half of the threshold's
+    noise 9.5; for other c between 1.4 and 14, so it is the six cases together that stand guard.
+    """
+    runs = 60_000
+    case = neighbours_for(SparseVector(1.0, accept, 0.5, resample), enough_length(accept, resample), runs)
+    rules = ThresholdRules.of(case.calibration)
+    logs = []
+    for side in (0, 1):
+        distance = case.bank.distance
+        far = distance.compare(case.bank.rows, distance.reference(case.data[side].records))
+        margins = tuple(int(case.calibration.threshold - d) for d in case.calibration.grid.place(far))
+        logs.append(rules.log_probability(margins, case.output))
+        seen = count_output(case, side, runs, SeededNoise(100 + side))
+        assert stats.binomtest(seen, runs, math.exp(logs[-1])).pvalue > alpha / 2
+    assert 0.4 < logs[0] - logs[1] <= 1.0  # neighbours are told apart as far as they may be
+
+
+@pytest.mark.statistical(alpha=1e-6)
+@pytest.mark.parametrize("accept", [1, 2])
+def test_the_shipped_contest_gives_events_the_probability_that_is_computed(accept, alpha):
+    """Which draws win, in 10^5 runs. False failures: alpha (chi-squared). Power: scales 5% off fail."""
+    runs = 100_000
+    case = neighbours_for(SparseVector(1.0, 1, 0.5), 6, 10_000)
+    grid = dataclasses.replace(case.calibration.grid, step=1.0 / len(case.data[0]) / 8, sensitivity=8)
+    found = Nearest(1.0, accept).calibrate(grid)
+    margins = -grid.place(
+        case.bank.distance.compare(case.bank.rows, case.bank.distance.reference(case.data[0].records))
+    )
+    size = len(margins)
+    outputs = [tuple(int(t in rows) for t in range(size)) for rows in itertools.combinations(range(size), accept)]
+    seen = Counter(o.accepted for o in _execute.run_nearest(case.bank, case.data[0], found, SeededNoise(3), runs))
+    counts = [seen[tuple(np.flatnonzero(output).tolist())] for output in outputs]
+
+    def p_value(scale):
+        rules = NearestRules(1.0, 8, Exponential(scale), accept)
+        expected = [runs * math.exp(rules.log_probability(margins.tolist(), output)) for output in outputs]
+        assert sum(expected) == pytest.approx(runs)
+        return stats.chisquare(counts, expected, sum_check=False).pvalue
+
+    assert p_value(found.scale) > alpha
+    assert p_value(round(0.9 * found.scale)) < alpha
+
+
+@pytest.mark.statistical(alpha=1e-6)
+def test_a_shipped_private_summary_gives_events_the_probability_that_is_computed(alpha):
+    """Each entry above its scale, and both at once. False failures: alpha. Power: a scale 3% off moves it 8 sigma."""
+    runs = 200_000
+    distance = abcdp.MeanSummary([abcdp.Moment(0, bounds=(0, 1)), abcdp.Moment(0, power=2, bounds=(0, 1))])
+    bank = abcdp.simulate(batched, distance, draws=2, records=40, seed=1)
+    data = PrivateData(np.linspace(0, 1, 40))
+    found = PrivateSummary(1.0).calibrated(distance, records=40, simulated=40, unit=abcdp.Unit())
+    values = _execute.run_private_summary(bank, data, found, SeededNoise(4), runs)
+    noise = values - found.place(distance.reference(data.records))
+    above = noise > found.scale
+    chance = math.exp(float(Laplace(found.scale).log_sf(np.array(float(found.scale)))))
+    for seen, expected in [(above[:, 0], chance), (above[:, 1], chance), (above.all(axis=1), chance**2)]:
+        assert stats.binomtest(int(seen.sum()), runs, expected).pvalue > alpha / 3
+    assert found.sensitivity / found.scale <= 1.0
+
+
+def test_neighbours_differ_in_one_record_and_the_bank_is_sound():
+    case = neighbours_for(SparseVector(1.0, 2, 0.5), 8, 10_000)
+    first, second = (one.records for one in case.data)
+    assert (first != second).sum() == 1
+    case.bank.header.check(next(case.bank.shards())[1], "audit")
+    moved = [case.bank.distance.compare(case.bank.rows, case.bank.distance.reference(one)) for one in (first, second)]
+    steps = np.abs(case.calibration.grid.place(moved[0]) - case.calibration.grid.place(moved[1]))
+    assert (steps >= case.calibration.grid.sensitivity - 2).all()
+    assert (steps <= case.calibration.grid.sensitivity).all()
+
+
+def test_sampling_stops_in_time_and_too_few_runs_are_refused():
+    case = neighbours_for(SparseVector(1.0, 1, 0.5), 6, 10_000)
+    found = sample(case, 10**8, seconds=0.0, show=False)
+    assert 0 < found.runs < 10**6
+    with pytest.raises(AuditError, match="runs=5: too few"):
+        neighbours_for(SparseVector(1.0, 1, 0.5), 6, 5)
+
+
+# -- distances, grids, noise ------------------------------------------------------------------------------------------
+
+POOL = np.array([[0.0], [0.5], [1.0], [4.5], [5.0], [np.nan], [1e9]])
+LINE = np.linspace(0.0, 5.0, 101)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("broken", "correct", "pool"),
+    [
+        (MedianOfTheData(0.6, (0, 5)), abcdp.MMD(0.6, (0, 5), features="exact"), POOL),
+        (GaussianClaimForOneWave(0.6, (0, 5)), abcdp.MMD(0.6, (0, 5), features="random", frequencies=1), LINE),
+        (SortedPairs(1.0, columns=1), abcdp.PairedClipped(1.0, columns=1), np.arange(20.0)[:, None]),
+    ],
+    ids=["bandwidth from the data", "sqrt(2)/N for one wave", "sorted pairs"],
+)
+def test_distances_that_move_too_far_are_found(broken, correct, pool):
+    assert largest_move(broken, pool, 20, abcdp.Unit()).broken
+    found = largest_move(correct, pool, 20, abcdp.Unit())
+    assert not found.broken
+    assert found.found > 0.9 * found.claimed
+
+
+UNITS = [
+    abcdp.Unit(),
+    abcdp.Unit(records=3),
+    abcdp.Unit(change=0.1),
+    abcdp.Unit(records=2, change=(0.1,)),
+    abcdp.Unit(neighbours="add-remove", at_least=20),
+]
+SUMMARIES = [
+    abcdp.MMD(0.6, (0, 5)),
+    abcdp.MMD(0.6, (0, 5), features="exact"),
+    abcdp.MMD(1.0, (0, 5), kernel="laplace", features="sobol", frequencies=64),
+    abcdp.MeanSummary([abcdp.Moment(0, bounds=(0, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))]),
+    abcdp.MeanSummary([abcdp.Moment(0, bounds=(0, 5))], weights=[3.0]),
+    abcdp.MeanSummary([abcdp.Histogram(0, (0, 1, 2, 5))], weights=[3.0]),
+    abcdp.Clipped(abcdp.MMD(0.6, (0, 5)), 0.5),
+]
+PAIRED = [abcdp.PairedClipped(1.0, columns=1), abcdp.Clipped(abcdp.PairedClipped(1.0, columns=1), 0.02)]
+
+
+@pytest.mark.parametrize(
+    ("distance", "unit"),
+    [*itertools.product(SUMMARIES, UNITS), *itertools.product(PAIRED, UNITS[:-1])],
+    ids=lambda value: value.describe() if isinstance(value, abcdp.Unit) else json.dumps(value.to_json())[:50],
+)
+def test_shipped_distances_move_no_further_than_they_claim(distance, unit):
+    """Among the records are some so large that adding a small change to them rounds: it must not count as more."""
+    found = largest_move(distance, POOL, 20, unit, tries=60)
+    assert not found.broken
+    assert found.found > 0
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.describe())
+@pytest.mark.parametrize(
+    "distance", [d for d in SUMMARIES if d.to_json()["type"] != "clipped" and d.has_summary], ids=lambda d: str(d)[:40]
+)
+def test_a_private_summary_counts_every_entry(distance, unit):
+    """ceil((Delta1 + 2 D eta) / g + D) - 1, in exact arithmetic; and neighbours never move the integers further."""
+    distance = distance.fitted(1)
+    found = PrivateSummary(1.0).calibrated(distance, records=20, simulated=20, unit=unit)
+    width = distance.width(20)
+    moved = Fraction(distance.sensitivity(20, unit, norm=1)) + 2 * width * Fraction(distance.summary_error())
+    assert found.sensitivity >= math.ceil(moved / Fraction(found.step) + width) - 1
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        data = POOL[rng.integers(len(POOL), size=20)]
+        near = _neighbour(data, POOL, unit, rng)
+        steps = found.place(distance.reference(data)) - found.place(distance.reference(near))
+        assert np.abs(steps).sum() <= found.sensitivity
+
+
+def test_a_private_summary_charges_the_error_of_every_entry():
+    """Shipped errors are far below a grid step and would hide in its rounding; this distance has a large one."""
+
+    class Coarse(abcdp.MeanSummary):
+        def summary_error(self):
+            return 0.001
+
+    distance = Coarse([abcdp.Histogram(0, (0, 1, 2, 3, 5))])
+    found = PrivateSummary(1.0).calibrated(distance, records=20, simulated=20, unit=abcdp.Unit())
+    moved = Fraction(distance.sensitivity(20, abcdp.Unit(), norm=1)) + 2 * 4 * Fraction(0.001)
+    assert found.sensitivity >= math.ceil(moved / Fraction(found.step) + 4) - 1
+
+
+def test_the_digits_that_exact_mmd_loses_near_zero_are_charged():
+    """Datasets so close that the quadratic form cancels: the error is there, and within what calibration adds."""
+    distance = abcdp.MMD(0.6, (0, 5), features="exact", columns=1)
+    rng = np.random.default_rng(3)
+    worst = 0.0
+    for size in (3e-6, 1e-5, 3e-5):
+        first = rng.uniform(0, 5, 25)
+        second = np.clip(first + size * rng.normal(size=25), 0, 5)
+        with mpmath.workdps(40):
+
+            def mean(left, right):
+                gaps = (mpmath.mpf(float(a)) - mpmath.mpf(float(b)) for a in left for b in right)
+                return sum(mpmath.exp(-((gap / mpmath.mpf(0.6)) ** 2) / 2) for gap in gaps) / 25**2
+
+            squared = mean(first, first) + mean(second, second) - 2 * mean(first, second)
+            true = mpmath.sqrt(max(squared, mpmath.mpf(1e-6) ** 2))
+            worst = max(worst, float(abs(mpmath.mpf(distance.between(second, first)) - true)))
+    assert 1e-12 < worst <= distance.numerical_error(25)
+
+
+@pytest.mark.parametrize("move", [Fraction(1, 2), Fraction(1), Fraction(5, 4), Fraction(2)])
+@pytest.mark.parametrize("coordinates", [1, 2, 3])
+def test_rounding_down_keeps_to_the_rule_for_vectors(coordinates, move):
+    assert FLOOR.largest(move, coordinates) <= FLOOR.claimed(move, coordinates)
+
+
+def test_the_scalar_rule_fails_for_vectors_and_half_to_even_fails_at_once():
+    assert SCALAR_FOR_VECTORS.largest(Fraction(2), 1) == SCALAR_FOR_VECTORS.claimed(Fraction(2), 1)
+    for coordinates in (2, 3):
+        assert SCALAR_FOR_VECTORS.largest(Fraction(1), coordinates) == coordinates > 1
+        assert SCALAR_FOR_VECTORS.claimed(Fraction(1), coordinates) == 1
+    assert (TO_EVEN.largest(Fraction(1), 1), TO_EVEN.claimed(Fraction(1), 1)) == (2, 1)
+
+
+def test_the_shipped_grid_keeps_to_its_integer_sensitivity():
+    """All starts and moves on a lattice finer than the grid, errors of both signs included: exact arithmetic."""
+    for sensitivity, error in [(1.0, 0.0), (0.75, 0.03125), (1.5, 0.25)]:
+        grid = Grid.covering(sensitivity, error, 8.0)
+        fine = grid.step / 4
+        reach = sensitivity + 2 * error
+        starts = np.concatenate([np.arange(16) * fine, 0.5 + np.arange(16) * fine])
+        for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+            moved = np.abs(grid.place(starts + part * reach) - grid.place(starts))
+            assert moved.max() <= grid.sensitivity
+        assert grid.sensitivity * Fraction(grid.step) >= Fraction(sensitivity) + 2 * Fraction(error)
+        assert grid.sensitivity >= 1 << 16
+
+
+def test_noise_that_repeats_is_found():
+    assert repeats(same_seed_again)
+    assert not any(repeats(source) for source in (FastNoise, OpenDPNoise))
+
+
+def test_the_support_of_floating_point_noise_tells_what_it_was_added_to():
+    """Most outputs of 0 + noise cannot come from 1 + noise: an infinite loss. Those of integer noise all can."""
+    rng = np.random.default_rng(0)
+    broken, correct = FloatLaplace(), IntegerLaplace()
+    outputs = broken.outputs(0.0, 5000, rng)
+    assert broken.possible(0.0, outputs).all()
+    assert broken.possible(1.0, outputs).mean() < 0.5
+    outputs = correct.outputs(0, 5000, rng)
+    assert correct.possible(0, outputs).all()
+    assert correct.possible(1, outputs).all()
+
+
+# -- the audit as a whole ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.statistical(alpha=2e-6)
+@pytest.mark.parametrize("resample", [False, True])
+def test_the_shipped_mechanism_passes(resample):
+    """False failures: at most 1e-6 for each of two samplers."""
+    result = abcdp.audit.audit(SparseVector(1.0, 2, 0.5, resample), runs=20_000, opendp_runs=1_000, show=False)
+    assert result.verdict == "pass"
+    assert 0.99 <= result.exact <= 1.0 + 1e-9
+    assert [one.noise for one in result.sampled] == ["FastNoise", "OpenDPNoise"]
+    lengths = [loss.length for loss in result.losses]
+    assert lengths == sorted(lengths)
+    values = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert values["cannot_show"] == list(LIMITS)
+    assert len(LIMITS) >= 4
+    assert values["sampled"][0]["false_rejection"] == 1e-6
+
+
+def result_with(losses=(1.0,), certain=0.5, repeating=False, claimed=1.0):
+    parts = tuple(Loss(n + 1, loss, Pattern((), (), ()), -1.0) for n, loss in enumerate(losses))
+    seen = (Sampled(100, (30, 10), 0.7, certain, 0.95, "FastNoise"),)
+    return Audit({"type": "sparse-vector"}, claimed, parts, seen, repeating)
+
+
+def test_each_fault_alone_breaks_a_verdict(tmp_path):
+    assert result_with().verdict == "pass"
+    assert result_with(losses=(0.4, 1.0 + 1e-9)).verdict == "pass"
+    assert result_with(losses=(0.4, 1.00001)).verdict == "broken"
+    assert result_with(losses=(math.inf, 0.5)).verdict == "broken"
+    assert result_with(certain=1.01).verdict == "broken"
+    assert result_with(repeating=True).verdict == "broken"
+    values = json.loads(json.dumps(result_with(losses=(0.5, math.inf)).to_json(), allow_nan=False))
+    assert (values["exact_loss"], values["loss_by_length"]) == ("infinite", {"1": 0.5, "2": "infinite"})
+    picture = abcdp.audit.plot(result_with(losses=(0.5, math.inf)), tmp_path / "loss.png")
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_an_audit_without_sampling_is_exact_only():
+    result = abcdp.audit.audit(SparseVector(0.5, 1, 0.1), runs=0)
+    assert result.sampled == ()
+    assert result.verdict == "pass"
+    assert result.exact == pytest.approx(0.5, rel=1e-3)
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+
+
+@pytest.mark.statistical(alpha=2e-6)
+def test_the_command_passes_and_draws(tmp_path):
+    """False failures: at most 1e-6 for each of two samplers. In a process of its own, as an owner would."""
+    arguments = ["audit", "--runs", "5000", "--accept", "1", "--json", "--plot", "loss.svg"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from abcdp.cli import main; main()", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    values = json.loads(done.stdout)
+    assert values["verdict"] == "pass"
+    assert values["exact_loss"] == pytest.approx(1.0, abs=1e-3)
+    assert values["cannot_show"] == list(LIMITS)
+    assert "<svg" in (tmp_path / "loss.svg").read_text()
+
+
+@pytest.mark.statistical(alpha=2e-6)
+def test_the_command_says_in_words_what_it_cannot_show():
+    """False failures: at most 1e-6 for each of two samplers."""
+    done = command("--runs", 3000, "--resample")
+    assert done.exit_code == 0
+    assert "pass" in done.output
+    assert all(limit in done.output for limit in LIMITS)
+
+
+def test_a_calibration_with_too_little_noise_exits_with_1(monkeypatch):
+    """Read off the integers alone, without sampling."""
+    shipped = SparseVector.calibrate
+
+    def calibrate(self, grid):
+        found = shipped(self, grid)
+        return dataclasses.replace(found, distance_scale=found.distance_scale // 2)
+
+    monkeypatch.setattr(SparseVector, "calibrate", calibrate)
+    done = command("--runs", 0, "--json")
+    assert done.exit_code == 1
+    values = json.loads(done.output)
+    assert values["verdict"] == "broken"
+    assert values["exact_loss"] == pytest.approx(1.5, rel=0.01)
+
+
+def test_a_private_step_with_too_little_noise_exits_with_1(monkeypatch):
+    """The integers are right and the code draws other noise: only runs can show it. False failures: far below 1e-6."""
+    shipped = _execute.run_sparse_vector
+
+    def run(bank, data, calibration, noise, runs=1):
+        small = dataclasses.replace(calibration, distance_scale=calibration.distance_scale // 8)
+        return shipped(bank, data, small, noise, runs)
+
+    monkeypatch.setattr(_execute, "run_sparse_vector", run)
+    done = command("--runs", 20_000, "--json")
+    assert done.exit_code == 1
+    values = json.loads(done.output)
+    assert values["verdict"] == "broken"
+    assert values["exact_loss"] <= 1.0
+    assert values["sampled"][0]["certain_bound"] > 1.0
+
+
+def test_a_bank_is_searched_for_neighbours_that_move_too_far(tmp_path, monkeypatch):
+    abcdp.simulate(abcdp.models.mixture, draws=50, records=40, seed=1, to=tmp_path / "bank")
+    done = command("--runs", 0, "--json", "--bank", tmp_path / "bank")
+    assert done.exit_code == 0
+    found = json.loads(done.output)["distance"]
+    assert 0.5 * found["claimed_with_numerical_error"] < found["largest_move_found"]
+    assert not found["broken"]
+    done = command("--runs", 0, "--json", "--bank", tmp_path / "bank", "--unit", "records=2,change=0.5")
+    assert done.exit_code == 0
+    shipped = abcdp.MMD.diameter
+    monkeypatch.setattr(abcdp.MMD, "diameter", lambda *arguments: 0.5 * shipped(*arguments))
+    done = command("--runs", 0, "--json", "--bank", tmp_path / "bank")
+    assert done.exit_code == 1
+    values = json.loads(done.output)
+    assert (values["verdict"], values["distance"]["broken"]) == ("broken", True)
+
+
+def test_a_mechanism_that_is_not_known_is_refused():
+    done = command("exponential")
+    assert done.exit_code != 0
