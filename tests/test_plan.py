@@ -560,7 +560,7 @@ def test_from_plan_to_release_on_the_command_line(tmp_path):
 
     # a plan that lies about everything but the mechanism changes nothing
     lies = json.loads((tmp_path / "p.json").read_text())
-    lies |= {"unit": abcdp.Unit(change=1e-9).to_json(), "records": 10**9, "bank": "0" * 64, "reachable": False}
+    lies |= {"unit": abcdp.Unit(change=1e-9).to_json(), "records": 10**9, "reachable": False}
     lies |= {"guarantee": {"epsilon": 1e-9}, "epsilon": 1e-9, "sensitivity": 0.0, "curve": None, "seed": 1}
     (tmp_path / "lies.json").write_text(json.dumps(lies))
     command(*asking, "--plan", "lies.json", "--out", "l.json", "--request", "again", cwd=tmp_path)
@@ -572,3 +572,11 @@ def test_from_plan_to_release_on_the_command_line(tmp_path):
     wrong = command(*asking, "--plan", "worse.json", "--out", "w.json", "--request", "3", cwd=tmp_path, fails=True)
     assert "is not a plan" in wrong
     assert not (tmp_path / "w.json").exists()
+
+
+def test_a_plan_for_another_bank_is_refused(made, bank, tmp_path):
+    made.save(tmp_path / "plan.json")
+    assert planned_mechanism(tmp_path / "plan.json", bank) == made.mechanism
+    other = abcdp.simulate(abcdp.models.mixture, draws=50, records=20, seed=9)
+    with pytest.raises(PlanError, match="made for another bank"):
+        planned_mechanism(tmp_path / "plan.json", other)

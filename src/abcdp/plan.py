@@ -184,10 +184,15 @@ class Plan:
         return cls.from_json(_read(path))
 
 
-def planned_mechanism(path: str | os.PathLike[str]) -> Mechanism:
-    """Return the mechanism that a saved plan chose and nothing else: an owner recomputes all that privacy needs."""
+def planned_mechanism(path: str | os.PathLike[str], bank: Bank | None = None) -> Mechanism:
+    """Return the mechanism that a saved plan chose and nothing else: an owner recomputes all that privacy needs.
+
+    With `bank`, a plan that was made for another one is refused: its threshold would be a guess, and the budget wasted.
+    """
     values = _read(path)
     try:
+        if bank is not None and values["bank"] != bank.digest:
+            raise PlanError(f"{path} was made for another bank; plan with this one, or name the settings yourself.")
         return mechanism_from_json(values["mechanism"])
     except (KeyError, MechanismError) as error:
         raise PlanError(f"{path} is not a plan: {error}") from None

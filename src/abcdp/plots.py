@@ -94,7 +94,7 @@ def predictive(synthetic: FloatArray, names: list[str] | None = None) -> Any:
 
 def plan_curves(plan: Any) -> Any:
     """Return a figure of a plan: error against threshold for each number of accepts, and the best error by budget."""
-    figure, axes = _figure(1, 2, 9.5, 3.6)
+    figure, axes = _figure(1, 2, 10.5, 3.8)
     left, right = axes[0]
     kinds = sorted({(c.mechanism.accept, c.mechanism.resample) for c in plan.candidates})
     for accept, resample in kinds:
@@ -113,17 +113,19 @@ def plan_curves(plan: Any) -> Any:
         )
     left.plot(plan.mechanism.threshold, plan.chosen.error.mean, "*", color="#bc4c00", markersize=14, label="chosen")
     left.set_xlabel("threshold")
+    if min(c.mechanism.threshold for c in plan.candidates) > 0:
+        left.set_xscale("log")
+    right.set_xscale("log")
     budgets = [c.mechanism.epsilon for c in plan.curve]
     right.errorbar(budgets, [c.error.mean for c in plan.curve], [2 * c.error.error for c in plan.curve], marker="o")
     right.set_xlabel("epsilon")
     for axis in (left, right):
-        axis.set_xscale("log")
-        axis.axhline(1.0, color=PRIOR, linestyle="--", linewidth=1.0)
+        axis.axhline(plan.prior.mean, color=PRIOR, linestyle="--", linewidth=1.0, label="prior")
         axis.set_ylim(bottom=0)
-    left.set_ylabel("error of the posterior mean\n(1 = prior)")
+    left.set_ylabel("error of the posterior mean\n(in units of the prior's spread)")
     left.set_title(f"epsilon = {plan.mechanism.epsilon:g}", fontsize=10)
     right.set_title("what another budget would buy", fontsize=10)
-    left.legend(fontsize=7, frameon=False)
+    figure.legend(*left.get_legend_handles_labels(), fontsize=7, frameon=False, loc="outside right upper")
     return figure
 
 

@@ -53,7 +53,7 @@ def release(
     """Answer a bank with a private release, and charge the ledger for it."""
     from abcdp.owner import release as answer
 
-    chosen = _mechanism(plan, mechanism, epsilon, accept, threshold, resample)
+    chosen = _mechanism(bank, plan, mechanism, epsilon, accept, threshold, resample)
     with _working("releasing"):
         made = answer(
             bank, data, chosen, ledger=ledger, dataset=dataset, request=request, noise=noise, columns=_names(columns)
@@ -67,6 +67,7 @@ def release(
 
 
 def _mechanism(
+    bank: Path,
     plan: Path | None,
     kind: str,
     epsilon: float | None,
@@ -75,6 +76,7 @@ def _mechanism(
     resample: bool,
 ) -> Any:
     """Return the mechanism that a plan chose, or that the options describe."""
+    from abcdp.bank import Bank
     from abcdp.errors import MechanismError
     from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
     from abcdp.plan import planned_mechanism
@@ -84,7 +86,7 @@ def _mechanism(
             raise MechanismError(
                 "--plan brings its own settings: leave --epsilon, --accept, --threshold, --resample out."
             )
-        return planned_mechanism(plan)
+        return planned_mechanism(plan, Bank(bank))
     if kind == PrivateSummary.kind:
         if epsilon is None or (accept, threshold, resample) != (None, None, False):
             raise MechanismError("a private summary takes --epsilon alone: what is made of it later costs nothing.")
