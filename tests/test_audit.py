@@ -251,7 +251,7 @@ def test_the_kernel_gives_each_output_the_probability_that_is_computed(length, a
 @pytest.mark.statistical(alpha=1e-6)
 @BOTH
 def test_the_kernel_with_drawn_noise_follows_the_computed_law(resample, alpha):
-    """False failures: alpha (chi-squared over all outputs, 4 * 10^5 runs). Power: scales 5 and 10% off fail, as shown."""
+    """False failures: alpha (chi-squared over all outputs, 4 * 10^5 runs). Power: scales 5 and 10% off fail."""
     runs, margins = 400_000, (10, -5, 0, 4)
     calibration = Calibration(Grid(1.0, 1, 100), 40, 20, 41, 2, resample)
     noise = SeededNoise(5)

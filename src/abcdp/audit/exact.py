@@ -140,13 +140,20 @@ def _log_sum(
             places.append(np.arange(low, high, dtype=np.float64))  # the term at `high` opens the next part
             weights.append(np.ones(high - low))
             continue
-        edges = np.linspace(low, high, 1 + math.ceil(rate * (high - low) / 4.0))
+        edges = _graded(low, high, 4.0 / rate)
         half = np.diff(edges)[:, None] / 2.0
         places += [(edges[:-1, None] + half * (1.0 + _NODES)).ravel(), np.array([low, high], dtype=np.float64)]
         weights += [(half * _WEIGHTS).ravel(), np.array([0.5, -0.5])]
     terms = log_term(np.concatenate(places))
     top = float(terms.max())
     return top + math.log(float(np.concatenate(weights) @ np.exp(terms - top))) if top > -math.inf else -math.inf
+
+
+def _graded(low: int, high: int, first: float) -> FloatArray:
+    """Return points from low to high whose spacing doubles away from both ends, where the terms may change fastest."""
+    middle = (high - low) / 2.0
+    steps = first * 2.0 ** np.arange(max(0, math.ceil(math.log2(middle / first))))
+    return np.concatenate([[low], low + steps, [low + middle], high - steps[::-1], [high]])
 
 
 @dataclass(frozen=True)
