@@ -598,6 +598,13 @@ def test_each_fault_alone_breaks_a_verdict(tmp_path):
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
+def test_runs_that_can_see_nothing_are_left_out_or_refused():
+    result = abcdp.audit.audit(SparseVector(1.0, 1, 0.5), runs=2_000, opendp_runs=5, show=False)
+    assert [one.noise for one in result.sampled] == ["FastNoise"]
+    with pytest.raises(AuditError, match="runs=5: too few"):
+        abcdp.audit.audit(SparseVector(1.0, 1, 0.5), runs=5)
+
+
 def test_an_audit_without_sampling_is_exact_only():
     result = abcdp.audit.audit(SparseVector(0.5, 1, 0.1), runs=0)
     assert result.sampled == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from abcdp.audit.checks import repeats
 from abcdp.audit.exact import Auditable, Loss, ThresholdRules, enough_length, worst_loss
 from abcdp.audit.sampled import FALSE_REJECTION, Sampled, neighbours_for, sample
+from abcdp.errors import AuditError
 from abcdp.mechanisms import Grid, SparseVector
 from abcdp.noise import FastNoise, OpenDPNoise
 
@@ -86,8 +88,8 @@ def audit(
 ) -> Audit:
     """Audit a mechanism: exactly, and by running the shipped code on neighbouring datasets.
 
-    Most runs use the vectorised sampler, a smaller number OpenDP's (its lower bound is accordingly lower). `runs=0`
-    leaves the sampling out.
+    Most runs use the vectorised sampler, a smaller number OpenDP's: its lower bound is accordingly lower, and where so
+    few runs can see no event of the mechanism at all, they are left out. `runs=0` leaves all sampling out.
     """
     # on any grid the integers have the same ratios up to its fineness; this is the grid of a distance in [0, 1]
     calibration = mechanism.calibrate(Grid.covering(1e-3, 0.0, 1.0))
@@ -97,8 +99,9 @@ def audit(
     if runs > 0:
         sampled.append(sample(neighbours_for(mechanism, longest, runs), runs, seconds=seconds, show=show))
     if runs > 0 and opendp_runs > 0:
-        case = neighbours_for(mechanism, longest, opendp_runs)
-        sampled.append(sample(case, opendp_runs, noise=OpenDPNoise, seconds=seconds, show=show))
+        with contextlib.suppress(AuditError):
+            case = neighbours_for(mechanism, longest, opendp_runs)
+            sampled.append(sample(case, opendp_runs, noise=OpenDPNoise, seconds=seconds, show=show))
     repeating = any(repeats(source) for source in (FastNoise, OpenDPNoise))
     return Audit(mechanism.to_json(), mechanism.epsilon, losses, tuple(sampled), repeating)
 
