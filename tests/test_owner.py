@@ -300,6 +300,18 @@ class TestRefusals:
             other.execute("ROLLBACK")
             other.close()
 
+    @pytest.mark.parametrize("noise", ["opendp", "fast"])
+    @pytest.mark.parametrize(
+        "mechanism", [abcdp.SparseVector(1e-9, 10**7, 0.1), abcdp.Nearest(1e-9, 10**7), abcdp.PrivateSummary(1e-9)]
+    )
+    def test_noise_that_no_sampler_can_draw(self, records, book, mechanism, noise):
+        wide = abcdp.MMD(0.01, (-5, 5), features="sobol", frequencies=1 << 17)
+        bank = abcdp.simulate(
+            batched, MEAN if mechanism.kind != "private-summary" else wide, draws=4, records=9, seed=1
+        )
+        with pytest.raises(abcdp.AbcdpError, match="scale"):
+            ask(bank, records, book, mechanism, noise=noise)
+
     def test_seeded_noise_and_foreign_mechanisms(self, bank, records, book):
         with pytest.raises(MechanismError, match="Seeded noise has no place"):
             ask(bank, records, book, noise="seeded")

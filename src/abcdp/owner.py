@@ -90,7 +90,7 @@ def release(
         Names the request. The same request returns the stored bytes again and costs nothing; fresh noise needs a new
         name and is a new charge.
     noise
-        ``"opendp"``, the vetted sampler, or ``"fast"``, the vectorised one; both are exact.
+        ``"opendp"``, OpenDP's sampler, or ``"fast"``, the vectorised one; both are exact.
     columns
         The columns of a CSV or Parquet file to read.
     """
@@ -98,7 +98,7 @@ def release(
     book = open_ledger(ledger)
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
-    source = _source(noise)
+    source = _source(noise, calibration)
     bank.verify()
     records = load_records(data, columns)
     book.check_data(dataset, records.records)
@@ -131,10 +131,14 @@ def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrate
     return mechanism.calibrated(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
 
 
-def _source(noise: str) -> Noise:
+def _source(noise: str, calibration: Calibrated) -> Noise:
+    """Return the sampler, once it is known to serve every scale: a refusal must come before the charge."""
     if noise not in _SOURCES:
         raise MechanismError(f"noise={noise!r}: choose opendp or fast. Seeded noise has no place in a release.")
-    return _SOURCES[noise]()
+    source = _SOURCES[noise]()
+    for scale in calibration.scales:
+        source.laplace(scale, 0)
+    return source
 
 
 def _run(

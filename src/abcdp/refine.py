@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._progress import Advance
 from abcdp._progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.errors import ReleaseError
@@ -92,8 +93,15 @@ def refine(
     return as_tree(release, used, model.from_latent(found[rows]), {"population_row": rows}, notes)
 
 
-def _populate(  # type: ignore[no-untyped-def]
-    summary: ReleasedSummary, model: Model, bank: Bank, goal: float, size: int, most: int, rng, advance
+def _populate(
+    summary: ReleasedSummary,
+    model: Model,
+    bank: Bank,
+    goal: float,
+    size: int,
+    most: int,
+    rng: np.random.Generator,
+    advance: Advance,
 ) -> tuple[FloatArray, FloatArray, int]:
     """Return latent draws, their log weights and the number of simulations.
 

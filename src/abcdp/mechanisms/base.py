@@ -23,6 +23,10 @@ class Calibrated(Protocol):
         """The exact cost."""
 
     @property
+    def scales(self) -> tuple[int, ...]:
+        """The scales of all noise that it draws."""
+
+    @property
     def stated(self) -> float:
         """The sensitivity of the distance or of the summary, in the norm of the noise."""
 

@@ -39,6 +39,11 @@ class NearestCalibration:
         return Fraction(2 * self.accept * self.grid.sensitivity, self.scale)
 
     @property
+    def scales(self) -> tuple[int, ...]:
+        """The scale of all noise that a run draws."""
+        return (self.scale,)
+
+    @property
     def stated(self) -> float:
         """The sensitivity of the distance that the grid covers."""
         return self.grid.stated

@@ -38,6 +38,11 @@ class Calibration:
     resample: bool
 
     @property
+    def scales(self) -> tuple[int, ...]:
+        """The scales of all noise that a run draws."""
+        return self.threshold_scale, self.distance_scale
+
+    @property
     def stated(self) -> float:
         """The sensitivity of the distance that the grid covers."""
         return self.grid.stated

@@ -42,6 +42,11 @@ class SummaryCalibration:
         """The exact cost of this scale."""
         return Fraction(self.sensitivity, self.scale)
 
+    @property
+    def scales(self) -> tuple[int, ...]:
+        """The scale of all noise that a release draws."""
+        return (self.scale,)
+
     def place(self, summaries: FloatArray) -> IntArray:
         """Return summaries as integers, rounded down."""
         return np.clip(np.floor(summaries / self.step), -_CAP, _CAP).astype(np.int64)
