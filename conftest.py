@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     total = sum(marker.kwargs["alpha"] for item in items if (marker := item.get_closest_marker("statistical")))
     if total > LARGEST_TOTAL_ALPHA:
         raise pytest.UsageError(f"false-failure rates add up to {total:g}, more than {LARGEST_TOTAL_ALPHA:g}")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the anchors of ledgers out of the home of whoever runs the tests."""
+    monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
 
 
 @pytest.fixture

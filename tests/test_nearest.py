@@ -20,11 +20,6 @@ from sample_models import batched, failing
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5))])
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
-
-
 def literal(rho, noise, allowed, accept):
     order = sorted((r - e, t) for t, (r, e, ok) in enumerate(zip(rho, noise, allowed, strict=True)) if ok)
     return tuple(sorted(t for _, t in order[:accept]))

@@ -28,11 +28,6 @@ MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power
 MECHANISM = abcdp.SparseVector(epsilon=1.0, accept=5, threshold=0.5)
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
-
-
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory):
     return abcdp.simulate(

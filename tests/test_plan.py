@@ -30,11 +30,6 @@ MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power
 FEW = {"unit": UNIT, "accept": 10, "resample": False, "truths": 20, "progress": False}
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
-
-
 @pytest.fixture(scope="module")
 def bank():
     """A small version of the toy problem."""

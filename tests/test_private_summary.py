@@ -29,11 +29,6 @@ MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power
 ONE = abcdp.Unit()
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
-
-
 @pytest.fixture(scope="module")
 def toy():
     bank = abcdp.simulate(abcdp.models.mixture, draws=20_000, records=5000, seed=21)

@@ -15,11 +15,6 @@ from abcdp.release import BankPrefix
 from abcdp.report import odds_table, report
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
-
-
 @pytest.fixture(scope="module")
 def bank():
     return abcdp.simulate(abcdp.models.mixture, draws=3000, records=500, seed=2)
