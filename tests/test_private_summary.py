@@ -16,6 +16,7 @@ from abcdp.distance import distance_from_json
 from abcdp.distance.learned import certified_line
 from abcdp.errors import BankError, DistanceError, MechanismError, PosteriorWarning, ReleaseError
 from abcdp.experiment import public_distances, run_many
+from abcdp.law import Law
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import PrivateSummary, SparseVector, SummaryCalibration, calibrate
 from abcdp.models._mixture import TRUTH
@@ -231,7 +232,7 @@ def test_refusals_come_before_any_charge(tmp_path, monkeypatch):
 def test_weights_are_the_exact_likelihood():
     """Against the definition, with the law's own probabilities."""
     bank = abcdp.simulate(batched, MEAN, draws=40, records=30, seed=2)
-    released = ReleasedSummary(values=(3, 120), step=0.05, scale=7)
+    released = ReleasedSummary(values=(3, 120), steps=(0.05, 0.05), law=Law("laplace", 7))
     weights = log_likelihoods(released, bank)
     from abcdp.audit.laws import Laplace
 
@@ -246,7 +247,7 @@ def test_weights_are_the_exact_likelihood():
     assert np.abs(shares - exact / exact.sum()).max() < 1 / 5000 + 1e-9  # systematic resampling is that close
     assert nearest(weights, 3).tolist() == sorted(np.argsort(-weights)[:3].tolist())
     with pytest.raises(ReleaseError, match="1 numbers"):
-        log_likelihoods(ReleasedSummary(values=(3,), step=0.05, scale=7), bank)
+        log_likelihoods(ReleasedSummary(values=(3,), steps=(0.05,), law=Law("laplace", 7)), bank)
 
 
 def summary_error(bank, epsilon, data, keep, seed):
@@ -255,7 +256,7 @@ def summary_error(bank, epsilon, data, keep, seed):
     errors = []
     for one in data:
         (values,) = _execute.run_private_summary(bank, PrivateData(one), found, noise)
-        released = ReleasedSummary(values=tuple(map(int, values)), step=found.step, scale=found.scale)
+        released = ReleasedSummary(values=tuple(map(int, values)), steps=found.steps, law=found.law)
         rows = nearest(log_likelihoods(released, bank), keep)
         errors.append(((bank.theta[rows].mean(axis=0) - TRUTH) ** 2).mean())
     return float(np.mean(errors))

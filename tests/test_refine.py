@@ -37,7 +37,7 @@ def released(bank, epsilon, value, **changes):
         "mechanism": PrivateSummary(epsilon),
         "guarantee": abcdp.Guarantee(epsilon=epsilon, unit=abcdp.Unit(), sensitivity=found.stated),
         "noise": "seeded",
-        "summary": ReleasedSummary(values=(round(value / found.step),), step=found.step, scale=found.scale),
+        "summary": ReleasedSummary(values=(round(value / found.step),), steps=found.steps, law=found.law),
     }
     return Release(**(values | changes)), found
 

@@ -27,6 +27,10 @@ class MechanismError(AbcdpError, ValueError):
     """A mechanism has impossible settings."""
 
 
+class LawError(AbcdpError, ValueError):
+    """A law of noise has an impossible shape or scale."""
+
+
 class DataError(AbcdpError, ValueError):
     """Records cannot be loaded or have the wrong form; the message holds none of them."""
 

@@ -73,6 +73,7 @@ def release(
     request: str = "",
     noise: NoiseName = "opendp",
     columns: list[str] | None = None,
+    memory: int = _execute.MEMORY,
 ) -> Release:
     """Answer a bank of simulations with a private release, and charge the ledger for it.
 
@@ -93,19 +94,22 @@ def release(
         ``"opendp"``, OpenDP's sampler, or ``"fast"``, the vectorised one; both are exact.
     columns
         The columns of a CSV or Parquet file to read.
+    memory
+        The bytes that reading the bank may take; it is streamed, so only a bank with huge shards needs more.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     book = open_ledger(ledger)
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
     source = _source(noise, calibration)
+    _execute.check_memory(bank, memory)
     bank.verify()
     records = load_records(data, columns)
     book.check_data(dataset, records.records)
 
     asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
     _reached("before the charge")
-    charge = book.begin(dataset, asked, exact(mechanism.epsilon))
+    charge = book.begin(dataset, asked, exact(mechanism.epsilon), exact(mechanism.delta))
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
     _reached("after the charge")
@@ -161,7 +165,11 @@ def _run(
         bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
         mechanism=mechanism,
         guarantee=Guarantee(
-            epsilon=mechanism.epsilon, unit=entry.unit, sensitivity=calibration.stated, asserted=bank.distance.asserted
+            epsilon=mechanism.epsilon,
+            delta=mechanism.delta,
+            unit=entry.unit,
+            sensitivity=calibration.stated,
+            asserted=bank.distance.asserted,
         ),
         noise=noise,
         **answer,
@@ -172,7 +180,7 @@ def _answer(bank: Bank, records: PrivateData, calibration: Calibrated, source: N
     """Run the mechanism on the records and return the parts of a release that it decides."""
     if isinstance(calibration, SummaryCalibration):
         (values,) = _execute.run_private_summary(bank, records, calibration, source)
-        released = ReleasedSummary(values=tuple(map(int, values)), step=calibration.step, scale=calibration.scale)
+        released = ReleasedSummary(values=tuple(map(int, values)), steps=calibration.steps, law=calibration.law)
         return {"summary": released}
     if isinstance(calibration, NearestCalibration):
         (outcome,) = _execute.run_nearest(bank, records, calibration, source)

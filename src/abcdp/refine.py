@@ -186,7 +186,6 @@ def _simulated(
 ) -> _Population:
     """Simulate a dataset for each draw and return the log probability of the noise that leads to the release."""
     theta = model.from_latent(z)
-    released = np.array(summary.values, dtype=np.int64)
     out = np.full(len(z), -np.inf)
     batch = max(1, _BATCH_VALUES // (bank.records * bank.columns))
     distance: Distance = bank.distance
@@ -195,8 +194,7 @@ def _simulated(
         sets, status, _ = model.run(theta[here], bank.records, rng)
         if sets is None:
             continue
-        steps = np.abs(np.floor(distance.encode(sets) / summary.step) - released).sum(axis=1)
-        out[here] = np.where(status == OK, -steps / summary.scale, -np.inf)
+        out[here] = np.where(status == OK, summary.log_likelihoods(distance.encode(sets)), -np.inf)
     return _Population(z, out, log_proposal)
 
 

@@ -6,16 +6,22 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from abcdp._files import write_atomically
 from abcdp._version import __version__
 from abcdp.errors import AbcdpError, ReleaseError
 from abcdp.guarantee import Guarantee
+from abcdp.law import Law
 from abcdp.mechanisms import Mechanism, Nearest, PrivateSummary, SparseVector, mechanism_from_json
+
+FloatArray = npt.NDArray[np.float64]
 
 FORMAT = 1
 
@@ -51,11 +57,11 @@ SCHEMA: dict[str, Any] = {
         "summary": {
             "type": "object",
             "additionalProperties": False,
-            "required": ["values", "step", "scale"],
+            "required": ["values", "steps", "law"],
             "properties": {
                 "values": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
-                "step": {"type": "number", "exclusiveMinimum": 0},
-                "scale": {"type": "integer", "minimum": 1},
+                "steps": {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": 1},
+                "law": {"type": "object", "required": ["shape", "scale"]},
             },
         },
     },
@@ -74,11 +80,31 @@ class BankPrefix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedSummary:
-    """A noisy summary: integers in units of `step`, with discrete Laplace noise of this scale on each."""
+    """A noisy summary: whole numbers of steps, and the law of their noise, in steps too."""
 
     values: tuple[int, ...]
-    step: float
-    scale: int
+    steps: tuple[float, ...]
+    law: Law
+
+    def log_likelihoods(self, rows: FloatArray) -> FloatArray:
+        """Return for each row the log probability of the noise that leads from it to these values, up to a constant.
+
+        Both are on the same grid, so this is the exact likelihood of what was released (Gong 2019).
+        """
+        placed = np.floor(rows / np.array(self.steps))
+        return self.law.log_density(placed - np.array(self.values, dtype=np.float64))
+
+    def describe(self) -> str:
+        """Return in words how many numbers there are and what noise they carry."""
+        scales = np.asarray(self.law.scale) * np.array(self.steps)
+        low, high = f"{scales.min():.4g}", f"{scales.max():.4g}"
+        size = f"{low} each" if low == high else f"{low} to {high}"
+        name = {"laplace": "Laplace", "gaussian": "Gaussian", "box": "box"}[self.law.shape]
+        return f"{len(self.values)} numbers with exact discrete {name} noise of scale {size}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as plain values."""
+        return {"values": list(self.values), "steps": list(self.steps), "law": self.law.to_json()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +156,7 @@ class Release:
             "accepted": list(self.accepted),
             "examined": self.examined,
             "theta": [list(row) for row in self.theta],
-        } | ({} if self.summary is None else {"summary": asdict(self.summary) | {"values": list(self.summary.values)}})
+        } | ({} if self.summary is None else {"summary": self.summary.to_json()})
 
     def to_bytes(self) -> bytes:
         """Return the release as the bytes of its file."""
@@ -206,8 +232,8 @@ class Release:
 def _summary_from_json(values: Any) -> ReleasedSummary | None:
     if values is None:
         return None
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in [*values["values"], values["scale"]])
-    step = float(values["step"])
-    if not whole or not values["values"] or values["scale"] < 1 or not 0 < step < math.inf:
-        raise ReleaseError("its summary is not a list of whole numbers with a step and a scale above 0.")
-    return ReleasedSummary(values=tuple(values["values"]), step=step, scale=values["scale"])
+    numbers, steps = tuple(values["values"]), tuple(map(float, values["steps"]))
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in numbers)
+    if not whole or not numbers or len(steps) != len(numbers) or not all(0 < step < math.inf for step in steps):
+        raise ReleaseError("its summary is not a list of whole numbers with a step above 0 for each.")
+    return ReleasedSummary(values=numbers, steps=steps, law=Law.from_json(values["law"]))

@@ -96,10 +96,7 @@ def in_words(release: Release) -> tuple[str, str]:
         )
         return how, interval
     assert release.summary is not None  # noqa: S101 - checked when the release was read
-    how = (
-        f"private summary: {len(release.summary.values)} numbers with exact discrete Laplace noise of scale "
-        f"{release.summary.scale * release.summary.step:.4g} each ({release.noise})"
-    )
+    how = f"private summary: {release.summary.describe()} ({release.noise})"
     interval = (
         "The interval from 5 % to 95 % is that of draws of the bank chosen by how well they explain the released "
         "summary, its noise included. Where the weights of the bank collapse on a few draws the nearest ones are taken "

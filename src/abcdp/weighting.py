@@ -17,17 +17,14 @@ IntArray = npt.NDArray[np.int64]
 def log_likelihoods(summary: ReleasedSummary, bank: Bank) -> FloatArray:
     """Return for each draw the log probability of the noise that would lead from its summary to the released one.
 
-    Both are on the same grid, so this is the exact likelihood of what was released (Gong 2019), up to a constant;
-    minus infinity where the simulation failed.
+    Minus infinity where the simulation failed.
     """
-    released = np.array(summary.values, dtype=np.int64)
-    if bank.header.width != len(released):
-        raise ReleaseError(f"the release has {len(released)} numbers, the bank's summaries {bank.header.width}.")
+    if bank.header.width != len(summary.values):
+        raise ReleaseError(f"the release has {len(summary.values)} numbers, the bank's summaries {bank.header.width}.")
     parts = []
     for _, shard in bank.shards():
-        placed = np.floor(np.nan_to_num(shard.rows, nan=0.0) / summary.step)
-        steps = np.abs(placed - released).sum(axis=1)
-        parts.append(np.where(shard.status == OK, -steps / summary.scale, -np.inf))
+        found = summary.log_likelihoods(np.nan_to_num(shard.rows, nan=0.0))
+        parts.append(np.where(shard.status == OK, found, -np.inf))
     return np.concatenate(parts)
 
 

@@ -16,15 +16,15 @@ LARGEST_ACCEPT = 10**7
 
 
 class Calibrated(Protocol):
-    """A mechanism in integers: what it costs, exactly, and the sensitivity that it stands on."""
+    """A mechanism in integers: what it costs, and the sensitivity that it stands on."""
 
     @property
     def epsilon(self) -> Fraction:
-        """The exact cost."""
+        """The cost: exact for a pure mechanism, a bound at the mechanism's delta for others."""
 
     @property
     def scales(self) -> tuple[int, ...]:
-        """The scales of all noise that it draws."""
+        """The scales of all noise that it draws, in grid steps."""
 
     @property
     def stated(self) -> float:
@@ -36,6 +36,7 @@ class Mechanism(abc.ABC):
 
     kind: ClassVar[str]
     epsilon: float
+    delta: float
 
     @abc.abstractmethod
     def calibrated(
@@ -62,6 +63,13 @@ def check_epsilon(epsilon: float) -> None:
     number = not isinstance(epsilon, bool) and isinstance(epsilon, int | float)
     if not number or not math.isfinite(epsilon) or not 1e-9 <= epsilon <= 1e6:
         raise MechanismError(f"epsilon={epsilon!r}: a budget is a number above 0 (between 1e-9 and 1e6).")
+
+
+def check_delta(delta: float) -> None:
+    """Raise unless delta can be the probability with which a guarantee may fail."""
+    number = not isinstance(delta, bool) and isinstance(delta, int | float)
+    if not number or not (delta == 0 or 1e-100 <= delta < 1):
+        raise MechanismError(f"delta={delta!r}: a number of at least 0 and below 1 (0 or from 1e-100 on).")
 
 
 def check_accept(accept: int) -> None:

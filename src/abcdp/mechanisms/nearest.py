@@ -18,7 +18,7 @@ import numpy.typing as npt
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
 from abcdp.guarantee import Unit
-from abcdp.mechanisms.base import Mechanism, check_accept, check_epsilon, exact
+from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.sparse_vector import Outcome
 
@@ -58,11 +58,13 @@ class Nearest(Mechanism):
 
     epsilon: float
     accept: int
+    delta: float = 0.0
 
     kind: ClassVar[str] = "nearest"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        check_delta(self.delta)
         check_accept(self.accept)
 
     def calibrate(self, grid: Grid) -> NearestCalibration:

@@ -20,7 +20,7 @@ from abcdp._kernels import kernels
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
 from abcdp.guarantee import Unit
-from abcdp.mechanisms.base import Mechanism, check_accept, check_epsilon, exact
+from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
 from abcdp.mechanisms.grid import Grid
 
 IntArray = npt.NDArray[np.int64]
@@ -99,11 +99,13 @@ class SparseVector(Mechanism):
     accept: int
     threshold: float
     resample: bool = False
+    delta: float = 0.0
 
     kind: ClassVar[str] = "sparse-vector"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        check_delta(self.delta)
         check_accept(self.accept)
         if (
             isinstance(self.threshold, bool)

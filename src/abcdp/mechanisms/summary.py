@@ -18,7 +18,8 @@ import numpy.typing as npt
 from abcdp.distance import Distance, SummaryDistance
 from abcdp.errors import MechanismError
 from abcdp.guarantee import Unit
-from abcdp.mechanisms.base import Mechanism, check_epsilon, exact
+from abcdp.law import Law
+from abcdp.mechanisms.base import Mechanism, check_delta, check_epsilon, exact
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -43,6 +44,16 @@ class SummaryCalibration:
         return Fraction(self.sensitivity, self.scale)
 
     @property
+    def steps(self) -> tuple[float, ...]:
+        """The grid's step for each entry."""
+        return (self.step,) * self.width
+
+    @property
+    def law(self) -> Law:
+        """The law of the noise, in steps."""
+        return Law("laplace", self.scale)
+
+    @property
     def scales(self) -> tuple[int, ...]:
         """The scale of all noise that a release draws."""
         return (self.scale,)
@@ -61,11 +72,13 @@ class PrivateSummary(Mechanism):
     """
 
     epsilon: float
+    delta: float = 0.0
 
     kind: ClassVar[str] = "private-summary"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        check_delta(self.delta)
 
     def calibrated(
         self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
