@@ -1,13 +1,53 @@
-"""Run all benchmarks, or those named."""
+"""Run the benchmarks of speed, or those named; `--compare` checks fresh ratios against the results that are kept."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import importlib.util
 import sys
+import tempfile
 from pathlib import Path
 
-ALL = ["public_side", "private_side", "planner", "tuberculosis"]
+from bench.compare import TOLERANCE, read, regressions
+
+RESULTS = Path(__file__).parent / "results"
+MEASURED = [
+    *("startup", "public_side", "peers", "tuberculosis", "scaling", "cluster"),
+    *("private_side", "out_of_core", "planner"),
+]
+WRITTEN = ["page", "scale"]  # from the results of the others
+ALL = MEASURED + WRITTEN
+
+
+def run(names: list[str], folder: Path) -> None:
+    """Run these benchmarks and keep their results in a folder."""
+    for name in names:
+        importlib.import_module(f"bench.{name}").main(folder)
+
+
+def main() -> int:
+    """Return 0, or 1 where a comparison found something worse."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"{', '.join(ALL)} by default")
+    parser.add_argument(
+        "--compare", action="store_true", help=f"keep nothing; fail where a ratio is below {TOLERANCE:g} of the kept"
+    )
+    chosen = parser.parse_args()
+    unknown = [name for name in chosen.names if importlib.util.find_spec(f"bench.{name}") is None]
+    if unknown:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}")
+    if not chosen.compare:
+        run(chosen.names or ALL, RESULTS)
+        return 0
+    with tempfile.TemporaryDirectory() as place:
+        run([name for name in chosen.names or MEASURED if name not in WRITTEN], Path(place))
+        fresh = read(Path(place))
+    worse = regressions(read(RESULTS), fresh)
+    print(f"\ncompared: {', '.join(fresh) or 'nothing'}")
+    print("\n".join(worse) or f"no ratio is below {TOLERANCE:g} of the kept one")
+    return 1 if worse else 0
+
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ALL:
-        importlib.import_module(f"bench.{name}").main(Path(__file__).parent / "results")
+    sys.exit(main())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,7 +12,7 @@ import numpy as np
 import abcdp
 from abcdp._kernels import kernels
 from bench import plain_toy
-from bench.measure import Table, best, once
+from bench.measure import Table, best, in_new_process, interleaved, once, void
 
 N = plain_toy.RECORDS
 
@@ -38,15 +36,20 @@ def toy_bank(table: Table) -> None:
 
     cold = once(lambda: bank(mixture, 1024)) / 1024
     plain_toy.run(10)
-    plain = best(lambda: plain_toy.run(300), 3) / 300
-    warm = best(lambda: bank(mixture, 10_240), 5) / 10_240
+    found = interleaved(
+        {
+            "bank": lambda: bank(mixture, 10_240),
+            "plain": lambda: void(plain_toy.run(100)),
+            "own": lambda: bank(own, 4096),
+            "uniforms": lambda: _on_two(lambda key: kernels().philox_uniforms(key, 512, N)),
+        }
+    )
+    warm, plain = found["bank"] / 10_240, found["plain"] / 100
     table.row("toy bank per draw, T=10^4, N=5000, 2 threads, warm, files included", warm, plain, 300)
     table.row("  the same, first 1024 draws of a fresh process (cold)", cold, plain)
-    table.row("  with a user's batched numpy simulator", best(lambda: bank(own, 4096), 3) / 4096, plain, 80)
-    drawn = best(lambda: _on_two(lambda key: kernels().philox_uniforms(key, 512, N)), 5) / 1024
-    table.note(
-        f"  drawing the same Philox uniforms on 2 threads takes {drawn * 1e6:.2f} us a draw: "
-        f"the bank takes {warm / drawn:.1f} times that"
+    table.row("  with a user's batched numpy simulator", found["own"] / 4096, plain, 80)
+    table.row(
+        "  against drawing the same Philox uniforms on 2 threads", warm, found["uniforms"] / 1024, 5, at_most=True
     )
 
 
@@ -107,15 +110,9 @@ print(next(int(line.split()[1]) >> 10 for line in open("/proc/self/status") if l
 
 
 def memory(table: Table) -> None:
-    def peak(draws: int) -> float:
-        run = subprocess.run([sys.executable, "-c", MEMORY, str(draws)], capture_output=True, text=True, check=True)
-        return float(run.stdout)
-
-    small, large = peak(20_000), peak(200_000)
-    table.note(
-        f"peak memory of a bank of 20 000 draws {small:.0f} MiB, of 200 000 draws {large:.0f} MiB "
-        f"(its rows alone: {200_000 * 54 * 8 >> 20} MiB)"
-    )
+    (small,), (large,) = in_new_process(MEMORY, 20_000), in_new_process(MEMORY, 200_000)
+    what = f"peak memory of a bank of 200 000 draws ({200_000 * 54 * 8 >> 20} MiB of rows) against 20 000"
+    table.row(what, large, small, 1.1, "MiB", at_most=True)
 
 
 def main(folder: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import abcdp
 from abcdp._kernels import tuberculosis_plain
 from abcdp.models import _tuberculosis
-from bench.measure import Table, best, once
+from bench.measure import Table, best, interleaved, once, void
 
 # the yardstick is the oracle of the tests
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -33,14 +33,19 @@ def without_numba(records: int) -> None:
 
 def one_thread(table: Table) -> None:
     cold = once(partial(ours, TRUTH, 1))
-    slow = best(lambda: oracle.simulate(BURDEN, R1, T1, R2, 5, np.random.default_rng(1)), 5) / 5
-    lists = best(partial(without_numba, 10), 5) / 10
-    fast = best(partial(ours, TRUTH, 400), 7) / 400
-    table.row("one outbreak, 1 thread, against a plain loop with numpy", fast, slow, 300)
-    table.row("  against our own loop without numba (lists, Philox in blocks)", fast, lists)
+    found = interleaved(
+        {
+            "ours": partial(ours, TRUTH, 400),
+            "plain": lambda: void(oracle.simulate(BURDEN, R1, T1, R2, 5, np.random.default_rng(1))),
+            "lists": partial(without_numba, 10),
+        }
+    )
+    fast = found["ours"] / 400
+    table.row("one outbreak, 1 thread, against a plain loop with numpy", fast, found["plain"] / 5, 300)
+    table.row("  against our own loop without numba (lists, Philox in blocks)", fast, found["lists"] / 10)
     prior = _tuberculosis.joint_prior(1000, np.random.default_rng(0))
     table.row("  mean over the prior", best(partial(ours, prior, 1), 3) / 1000)
-    table.row("  the first outbreak of a process (cold)", cold, unit="s")
+    table.row("  the first outbreak of a process (compiled before)", cold, unit="s")
 
 
 def threads(table: Table) -> None:
@@ -49,11 +54,10 @@ def threads(table: Table) -> None:
             abcdp.models.tuberculosis, draws=1024, records=20, seed=1, shard=16, workers=workers, progress=False
         )
 
-    one, two = (best(partial(bank, workers), 3) / (1024 * 20) for workers in (1, 2))
-    table.row("per outbreak of a bank of 1024 x 20: 2 threads against 1", two, one)
-    table.note(
-        f"  {one / two:.2f} times faster; the pilot that every bank starts with (64 draws, one thread) is in both times"
-    )
+    found = interleaved({"1": partial(bank, 1), "2": partial(bank, 2)}, 3)
+    one, two = found["1"] / (1024 * 20), found["2"] / (1024 * 20)
+    what = "per outbreak of a bank of 1024 x 20, its one-threaded pilot of 64 draws included: 2 threads against 1"
+    table.row(what, two, one, 1.7)
 
 
 def main(folder: Path) -> None:

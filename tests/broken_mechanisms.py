@@ -14,8 +14,21 @@ from fractions import Fraction
 import numpy as np
 
 from abcdp import MMD, PairedClipped, Unit, _execute
-from abcdp.audit import Auditable, Neighbours, Pattern, ThresholdRules, count_output
+from abcdp.audit import (
+    Auditable,
+    ComposedRules,
+    Computable,
+    GumbelRules,
+    NearestRules,
+    Neighbours,
+    Pattern,
+    SummaryRules,
+    ThresholdRules,
+    count_output,
+)
 from abcdp.audit.laws import Exponential, Laplace, Law, NoNoise
+from abcdp.law import Law as SummaryLaw
+from abcdp.mechanisms import Grid, Nearest, SparseVector
 from abcdp.noise import Noise, SeededNoise
 
 STEPS = 1 << 16  # of the grid to one sensitivity, as in a release: losses are those of continuous noise to five digits
@@ -27,7 +40,7 @@ class Case:
     """A mechanism, the length of runs to audit, and the loss that an audit must find there."""
 
     name: str
-    mechanism: Auditable
+    mechanism: Auditable | Computable
     length: int
     loss: float
 
@@ -135,30 +148,32 @@ def lyu_6() -> ThresholdRules:
 class WithNumbers:
     """Sparse vector that releases a number with each accept, by exact sums on a small grid.
 
-    An output is the bits of all draws and then a number per accept: what is left to the threshold, either the noisy one
-    of the decision (which is free) or the public one (which shows the noisy distance, and is not).
+    An output has 0 for a rejected draw and 1 + number for an accepted one: what is left to the threshold, either the
+    noisy one of the decision (which is free), or the public one (which shows the noisy distance, and is not), or the
+    noisy one with other noise on the distance (which is a second comparison).
     """
 
     claimed: float
     sensitivity: int
-    threshold_noise: Laplace
-    distance_noise: Laplace
+    threshold_noise: Law
+    distance_noise: Law
     accept: int
-    noisy_threshold: bool
+    gap: str
 
     def log_probability(self, margins: Sequence[int], output: Sequence[int]) -> float:
-        bits, numbers = output[: len(margins)], list(output[len(margins) :])
-        far = 46 * self.threshold_noise.scale + max(map(abs, [*margins, *numbers]))
+        far = 46 * self.threshold_noise.scale + max(map(abs, [*margins, *output]))
         z = np.arange(-far, far + 1, dtype=np.float64)
         term = self.threshold_noise.log_pmf(z)
-        for margin, bit in zip(margins, bits, strict=True):
-            if not bit:
+        for margin, mark in zip(margins, output, strict=True):
+            number = mark - 1
+            if not mark:
                 term = term + self.distance_noise.log_sf(margin + z)
-            elif self.noisy_threshold:  # number = margin + z - noise >= 0
-                number = numbers.pop(0)
+            elif self.gap == "decision":  # number = margin + z - noise >= 0
                 term = term + (self.distance_noise.log_pmf(margin + z - number) if number >= 0 else -np.inf)
+            elif self.gap == "fresh":
+                term = term + self.distance_noise.log_cdf(margin + z)
+                term = term + self.distance_noise.log_pmf(margin + z - number)
             else:  # number = margin - noise, accepted where -number <= z
-                number = numbers.pop(0)
                 seen = self.distance_noise.log_pmf(np.array(float(margin - number)))
                 term = np.where(z >= -number, term + seen, -np.inf)
         return _log_of_sum(term)
@@ -169,69 +184,44 @@ class WithNumbers:
         numbers = [sign * level for level in levels for sign in (-1, 1)]
         found = []
         for accepts, low, high, number in itertools.product(range(1, self.accept + 1), levels, levels, numbers):
-            bits = (0,) * (length - accepts) + (1,) * accepts
-            before = tuple(-high if bit else low for bit in bits)
+            if number == -1:
+                continue  # its mark would read as rejected
+            marks = (0,) * (length - accepts) + (1 + number,) * accepts
+            before = tuple(-high if mark else low for mark in marks)
             for down, up in itertools.product((-move, move), repeat=2):
-                after = tuple(margin + (up if bit else down) for margin, bit in zip(before, bits, strict=True))
-                found.append(Pattern(before, after, bits + (number,) * accepts))
+                after = tuple(margin + (up if mark else down) for margin, mark in zip(before, marks, strict=True))
+                found.append(Pattern(before, after, marks))
         return found
 
 
 def gap_of_the_decision(accept: int) -> WithNumbers:
     """Correct: the gap to the noisy threshold, of the same draws as the decision, comes free."""
     b = (accept + 1) * FEW
-    return WithNumbers(1.0, FEW, Laplace(b), Laplace(2 * b), accept, noisy_threshold=True)
+    return WithNumbers(1.0, FEW, Laplace(b), Laplace(2 * b), accept, "decision")
+
+
+def one_sided_gap_of_the_decision(accept: int) -> WithNumbers:
+    """Correct: the same with one-sided noise."""
+    b = (accept + 1) * FEW
+    return WithNumbers(1.0, FEW, Exponential(b), Exponential(2 * b), accept, "decision")
+
+
+def gap_of_fresh_noise(accept: int) -> WithNumbers:
+    """Broken: the gap is made with other noise than the decision, hence a second answer about the same draw."""
+    return replace(gap_of_the_decision(accept), gap="fresh")
 
 
 def gap_to_the_public_threshold(accept: int) -> WithNumbers:
     """Broken: the gap to the noiseless threshold shows where the noisy one must lie, at a cost that grows with T."""
-    return replace(gap_of_the_decision(accept), noisy_threshold=False)
+    return replace(gap_of_the_decision(accept), gap="public")
 
 
 def lyu_3(accept: int) -> WithNumbers:
     """Broken: Lyu, Su and Li's Algorithm 3; releases the noisy value of accepted draws, with noise c Delta / eps2."""
-    return WithNumbers(1.0, FEW, Laplace(2 * FEW), Laplace(2 * accept * FEW), accept, noisy_threshold=False)
+    return WithNumbers(1.0, FEW, Laplace(2 * FEW), Laplace(2 * accept * FEW), accept, "public")
 
 
 # -- the nearest c of a known bank ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class NearestRules:
-    """The c draws with the smallest noisy distances, ties by row number; an output marks them."""
-
-    claimed: float
-    sensitivity: int
-    noise: Law
-    accept: int
-
-    def log_probability(self, margins: Sequence[int], output: Sequence[int]) -> float:
-        distances = [-margin for margin in margins]
-        far = 46 * self.noise.scale
-        v = np.arange(min(distances) - far, max(distances) + far + 1, dtype=np.float64)
-        terms = []
-        for last in np.flatnonzero(output):  # the largest of the chosen, at the value v
-            term = self.noise.log_pmf(v - distances[last])
-            for row, distance in enumerate(distances):
-                tie = 1.0 if row < last else 0.0  # an earlier row with the same value comes first
-                if row != last and output[row]:
-                    term = term + self.noise.log_cdf(v - distance - 1.0 + tie)
-                elif row != last:
-                    term = term + self.noise.log_sf(v - distance - 1.0 + tie)
-            terms.append(term)
-        return _log_of_sum(np.concatenate(terms))
-
-    def patterns(self, length: int) -> list[Pattern]:
-        found = []
-        for first, level in itertools.product((True, False), (0, 1, 4, 16, 64)):
-            chosen = (1,) * self.accept + (0,) * (length - self.accept)
-            chosen = chosen if first else chosen[::-1]
-            for sign, inner, outer in itertools.product((-1, 1), (-1, 1), (-1, 1)):
-                before = tuple(sign * level * self.sensitivity if bit else 0 for bit in chosen)
-                moves = ((inner if bit else outer) * self.sensitivity for bit in chosen)
-                after = tuple(margin + move for margin, move in zip(before, moves, strict=True))
-                found.append(Pattern(before, after, chosen))
-        return found
 
 
 def nearest(accept: int) -> NearestRules:
@@ -242,6 +232,49 @@ def nearest(accept: int) -> NearestRules:
 def nearest_plus(accept: int) -> NearestRules:
     """Broken: distance + Exp; a near draw can lose only to draws whose noise is bounded below, so all of them tell."""
     return replace(nearest(accept), noise=Exponential(2 * accept * FEW, +1))
+
+
+def gumbel(accept: int, delta: float) -> GumbelRules:
+    """Correct: Gumbel noise, c Delta^2 / (2 s^2) in concentrated privacy."""
+    return GumbelRules.of(Nearest(1.0, accept, delta).calibrate(Grid(1.0, STEPS, 1 << 52)))
+
+
+def gumbel_for_one(accept: int, delta: float) -> GumbelRules:
+    """Broken: the noise of one winner, for c of them."""
+    return replace(gumbel(accept, delta), scale=math.ceil(gumbel(accept, delta).scale / math.sqrt(accept)))
+
+
+def gumbel_by_concentration_alone(accept: int, delta: float) -> GumbelRules:
+    """Broken: takes rho for epsilon, as if the conversion cost nothing."""
+    return replace(gumbel(accept, delta), scale=math.ceil(STEPS * math.sqrt(accept / 2)))
+
+
+# -- many runs under a delta -------------------------------------------------------------------------------------------
+
+
+def composed(accept: int, delta: float) -> ComposedRules:
+    """Correct: resampled runs, composed optimally."""
+    found = SparseVector(1.0, accept, 0.5, True, delta).calibrate(Grid.covering(1e-3, 0.0, 1.0))
+    return ComposedRules.of(found)
+
+
+def composed_without_its_tail(accept: int, delta: float) -> ComposedRules:
+    """Broken: the noise of c runs grows with the root of c, and the price of a small delta is forgotten."""
+    b = math.ceil(2 * math.sqrt(accept) * STEPS)
+    return ComposedRules(1.0, delta, accept, ThresholdRules(1.0, STEPS, Laplace(b), Laplace(2 * b), 1))
+
+
+def composed_for_half_of_the_runs(accept: int, delta: float) -> ComposedRules:
+    """Broken: shares the budget among half of the runs."""
+    return replace(composed(accept // 2, delta), runs=accept)
+
+
+# -- private summaries -------------------------------------------------------------------------------------------------
+
+
+def noisy_summary(shape: str, width: int, sensitivity: int, scale: int, delta: float = 0.0) -> SummaryRules:
+    """Correct where the sensitivity is in the norm of the noise and the scale is right for it."""
+    return SummaryRules(1.0, delta, SummaryLaw(shape, scale), sensitivity)
 
 
 def _log_of_sum(terms: np.ndarray) -> float:
@@ -256,7 +289,18 @@ CORRECT = [
     *(Case(f"best split, c = {c}", best_split(c), 6 * c + 4, 1.0) for c in (1, 2, 3)),
     *(Case(f"one-sided noise, c = {c}", one_sided(c), c + 1, 1.0) for c in (1, 2, 3)),
     *(Case(f"gap to the noisy threshold, c = {c}", gap_of_the_decision(c), 2 * c + 4, 1.0) for c in (1, 2)),
+    *(Case(f"one-sided gap, c = {c}", one_sided_gap_of_the_decision(c), c + 1, 1.0) for c in (1, 2)),
     *(Case(f"nearest c with -Exp, c = {c}", nearest(c), 16, 1.0) for c in (1, 2)),
+    *(Case(f"resampled, (1, {d:g}), c = {c}", composed(c, d), 6 * c, 1.0) for c, d in ((2, 1e-6), (100, 1e-6))),
+    Case("noisy summary, Laplace, 4 entries", noisy_summary("laplace", 4, 4 * STEPS, 4 * STEPS), 4, 1.0),
+    Case("noisy summary, box, 4 entries", noisy_summary("box", 4, STEPS, STEPS), 4, 1.0),
+]
+
+# Under a delta the worst neighbours of these lose a little less than the conversion charges.
+NEARLY = [
+    Case("nearest c with Gumbel noise, (1, 1e-06), c = 20", gumbel(20, 1e-6), 60, 0.90),
+    Case("nearest c with Gumbel noise, (1, 0.01), c = 10", gumbel(10, 0.01), 60, 0.82),
+    Case("noisy summary, Gaussian, (1, 1e-06)", noisy_summary("gaussian", 1, FEW**2, 37, 1e-6), 1, 0.907),
 ]
 
 BROKEN = [
@@ -286,20 +330,27 @@ BROKEN = [
     Case("one-sided, both signs flipped, c = 1, T = 9", one_sided_both_up(1), 9, 4.5),
     Case("gap to the public threshold, c = 1, T = 8", gap_to_the_public_threshold(1), 8, 2.0),
     Case("gap to the public threshold, c = 1, T = 16", gap_to_the_public_threshold(1), 16, 4.0),
+    Case("gap of fresh noise, c = 1", gap_of_fresh_noise(1), 10, 1.5),
     Case("nearest c with +Exp, c = 1, T = 16", nearest_plus(1), 16, 15.0),
+    Case("Gumbel noise for one winner, (1, 1e-06), c = 20", gumbel_for_one(20, 1e-6), 60, 4.64),
+    Case("Gumbel noise by concentration alone, (1, 1e-06), c = 10", gumbel_by_concentration_alone(10, 1e-6), 60, 6.77),
+    Case("composed without its tail, (1, 1e-06), c = 100", composed_without_its_tail(100, 1e-6), 600, 4.775),
+    Case("composed for half of the runs, (1, 1e-06), c = 100", composed_for_half_of_the_runs(100, 1e-6), 600, 1.474),
+    Case("noisy summary, Laplace for the largest of 4 entries", noisy_summary("laplace", 4, 4 * FEW, FEW), 4, 4.0),
+    Case("noisy summary, Gaussian of half the scale", noisy_summary("gaussian", 1, FEW**2, 18, 1e-6), 1, 1.98),
 ]
 
 
 # -- the shipped code with a fault in it ------------------------------------------------------------------------------
 
 
-def count_with_small_noise(case: Neighbours, side: int, runs: int, noise: Noise) -> int:
+def count_with_small_noise(case: Neighbours, side: int, runs: int, noise: Noise) -> np.ndarray:
     """Broken: the shipped code, with distance noise of a third of the scale that its calibration claims."""
     small = replace(case.calibration, distance_scale=case.calibration.distance_scale // 3)
     return count_output(replace(case, calibration=small), side, runs, noise)
 
 
-def count_with_one_noise_for_all(case: Neighbours, side: int, runs: int, noise: Noise) -> int:
+def count_with_one_noise_for_all(case: Neighbours, side: int, runs: int, noise: Noise) -> np.ndarray:
     """Broken: the shipped code, with one and the same noise on all distances of a run; it cancels between them."""
 
     class Shared:
@@ -311,7 +362,7 @@ def count_with_one_noise_for_all(case: Neighbours, side: int, runs: int, noise: 
 
     accepted = tuple(int(t) for t in np.flatnonzero(case.output))
     outcomes = _execute.run_sparse_vector(case.bank, case.data[side], case.calibration, Shared(), runs)
-    return sum(outcome.accepted == accepted for outcome in outcomes)
+    return np.array([sum(outcome.accepted == accepted for outcome in outcomes)])
 
 
 # -- distances ---------------------------------------------------------------------------------------------------------

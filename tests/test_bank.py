@@ -270,6 +270,7 @@ def test_an_edited_manifest_is_refused(bank_folder):
         ({"records": "40"}, "records must be a whole number"),
         ({"parameters": ["mu", "mu"]}, "repeat"),
         ({"parameters": "mu"}, "list of names"),
+        ({"support": [[0, 10**400]]}, "support="),
         ({"distance": {"type": "mean", "features": [], "evil": 1}}, "unknown settings"),
         ({"distance": {"type": "pickle"}}, "unknown type of distance"),
         ({"distance": "x"}, "declared as an object"),

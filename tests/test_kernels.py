@@ -16,6 +16,7 @@ from numba import njit
 from abcdp import _kernels
 from abcdp._kernels import _math, compiled, plain
 from abcdp.distance import MMD, Clipped, CustomDistance, Distance, Histogram, MeanSummary, Moment, PairedClipped
+from abcdp.law import Law
 
 BOTH = pytest.mark.parametrize("module", [compiled, plain], ids=["compiled", "plain"])
 SIZES = (1, 2, 37, 255, 256, 257, 513)
@@ -228,6 +229,20 @@ def test_row_distances_are_euclidean(width):
     literal = np.sqrt(((rows.astype(np.longdouble) - reference) ** 2).sum(axis=1)).astype(float)
     for module in (compiled, plain):
         np.testing.assert_allclose(module.row_distances(rows, reference), literal, rtol=1e-13)
+
+
+@BOTH
+@pytest.mark.parametrize(("order", "shape"), [(0, "box"), (1, "laplace"), (2, "gaussian")])
+@pytest.mark.parametrize("width", [1, 5, 49])
+def test_sizes_of_noise_are_those_of_its_law(module, order, shape, width):
+    rng = generator(order, width)
+    rows, steps, scales = rng.normal(size=(300, width)), rng.uniform(1e-4, 1e-2, width), rng.uniform(10, 99, width)
+    rows[7] = np.round(rows[7] / steps) * steps  # at grid lines: where a division is rounded decides
+    values = np.floor(rng.normal(size=width) / steps)
+    found = module.noise_sizes(rows, steps, values, scales, order)
+    law = Law(shape, tuple(scales.tolist()))
+    expected = law.log_density(np.floor(rows / steps) - values)
+    assert -found * (0.5 if order == 2 else 1.0) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("columns", range(1, 11))

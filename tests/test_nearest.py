@@ -2,18 +2,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import abcdp
-from abcdp import _execute, owner
-from abcdp.errors import MechanismError
+from abcdp import _execute, noise, owner
+from abcdp.errors import BankError, MechanismError
 from abcdp.mechanisms import Contest, Grid, Nearest, mechanism_from_json
-from abcdp.noise import SeededNoise
+from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
+from abcdp.noise import OpenDPNoise, SeededNoise
 from abcdp.private import PrivateData
 from sample_models import batched, failing
 
@@ -149,10 +153,148 @@ def test_a_shard_at_a_time_is_the_whole_bank_at_once():
     assert contest.outcomes() == streamed
 
 
+# -- Gumbel noise -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.floats(1e-3, 100), st.integers(1, 2000), st.sampled_from([1e-9, 1e-6, 1e-3]))
+def test_a_delta_never_costs_more_than_the_budget_nor_adds_noise(epsilon, accept, delta):
+    grid = Grid.covering(0.01, 0.0, 2.0)
+    pure, found = Nearest(epsilon, accept).calibrate(grid), Nearest(epsilon, accept, delta).calibrate(grid)
+    assert found.epsilon <= Fraction(str(epsilon))
+    assert found.deviation <= pure.deviation
+    if found.shape == "gumbel":
+        assert zcdp_epsilon(Fraction(accept * grid.sensitivity**2, 2 * found.scale**2), delta) <= epsilon
+        assert found.epsilon >= 0.999 * epsilon
+        # s = Delta sqrt(c / (2 rho))
+        wanted = grid.sensitivity * math.sqrt(accept / (2 * zcdp_rho(epsilon, delta)))
+        assert found.scale == pytest.approx(wanted, rel=1e-4)
+    else:
+        assert found == pure
+
+
+def test_a_delta_pays_from_a_handful_of_winners_on():
+    grid = Grid.covering(0.01, 0.0, 2.0)
+    shapes = [Nearest(1.0, c, 1e-6).calibrate(grid).shape for c in (1, 5, 20, 1000)]
+    assert shapes == ["exponential", "exponential", "gumbel", "gumbel"]
+    many = Nearest(1.0, 1000).calibrate(grid).deviation / Nearest(1.0, 1000, 1e-6).calibrate(grid).deviation
+    assert 10 < many < 12
+
+
+def lots(values, scale, count):
+    """The chance of every set, by drawing lots without putting back: the law of the smallest with Gumbel noise."""
+    weights = np.exp(-np.array(values) / scale)
+    chances = dict.fromkeys(itertools.combinations(range(len(values)), count), 0.0)
+    for order in itertools.permutations(range(len(values)), count):
+        left, chance = weights.sum(), 1.0
+        for row in order:
+            chance *= weights[row] / left
+            left -= weights[row]
+        chances[tuple(sorted(order))] += chance
+    return chances
+
+
+@pytest.mark.statistical(alpha=1e-6)
+@pytest.mark.parametrize(
+    ("source", "runs"), [(SeededNoise(1), 100_000), (OpenDPNoise(), 6000)], ids=["digits", "opendp"]
+)
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_gumbel_noise_draws_lots(source, runs, count, alpha):
+    """Chi-squared over all sets. False failures: alpha. Power: scales 15% off fail (5% for the digits)."""
+    values, scale = np.array([5, 9, 12, 7, 30]), 6
+    seen = Counter(map(tuple, source.smallest(values, scale, count, runs).tolist()))
+
+    def p_value(at):
+        chances = lots(values, at, count)
+        expected = [runs * chances[rows] for rows in chances]
+        return stats.chisquare([seen[rows] for rows in chances], expected, sum_check=False).pvalue
+
+    assert p_value(scale) > alpha / 3
+    assert p_value(scale * (0.95 if source.seeded else 0.75)) < alpha
+
+
+def test_what_64_bits_do_not_decide_1024_do(monkeypatch):
+    """With an error bound that trusts no float, every comparison goes the long way, and the winners are the same."""
+    values, scale = np.arange(40) % 7, 3
+    short = SeededNoise(5).smallest(values, scale, 4, 1)
+    monkeypatch.setattr(noise, "_LOOSE", 1e6)
+    words = SeededNoise(5)
+    assert (words.smallest(values, scale, 4, 1) == short).all()
+    asked = []
+    shipped = noise._gumbel_key
+    monkeypatch.setattr(noise, "_gumbel_key", lambda *given: asked.append(given) or shipped(*given))
+    SeededNoise(5).smallest(values, scale, 4, 2)
+    assert len(asked) == 80
+    monkeypatch.setattr(noise, "_LOOSE", 2.0**-44)
+    asked.clear()
+    SeededNoise(5).smallest(values, scale, 4, 200)
+    assert asked == []
+
+
+@pytest.mark.parametrize("leading", [1, 2, 12345, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 2, (1 << 64) - 12345])
+@pytest.mark.parametrize("value", [0, 17, 2**51])
+def test_keys_are_within_their_error_of_the_truth(leading, value):
+    """Against 60 digits, at both ends of what the bits that are not known allow."""
+    scale = 1000
+    keys, errors = noise._gumbel_keys(np.array([value]), np.array([[leading]], dtype=np.uint64), scale)
+    with mpmath.workdps(60):
+        for v in (leading, leading + 1):
+            true = value + scale * mpmath.log(-mpmath.log1p(-mpmath.mpf(v) / 2**64)) if v < 2**64 else mpmath.inf
+            assert abs(true - mpmath.mpf(float(keys[0, 0]))) <= float(errors[0, 0])
+    assert errors[0, 0] <= 2.1 * scale / min(leading, 2**64 - 1 - leading) + 2.0**-43 * (scale * 45 + value)
+
+
+def test_the_ends_of_the_unit_interval_are_never_certain():
+    _, errors = noise._gumbel_keys(np.array([3]), np.array([[0], [2**64 - 1]], dtype=np.uint64), 10)
+    assert np.isinf(errors).all()
+    assert (
+        noise._gumbel_key(SeededNoise(1)._words, 3, 0, 10)
+        < 3
+        < noise._gumbel_key(SeededNoise(1)._words, 3, 2**64 - 1, 10)
+    )
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_uniform_number_of_64_zeros_decides_nothing(place):
+    """Row 3 is 10^8 scales away: that its first 64 bits are 0 does not make it win."""
+    source = np.random.default_rng(0)
+    drawn = []
+
+    def words(count):
+        found = source.integers(1, 1 << 16, count, dtype=np.uint16)
+        if not drawn:
+            found[4 * place : 4 * place + 4] = 0
+        drawn.append(count)
+        return found
+
+    (winners,) = noise._smallest(words, np.array([0, 1000, 2000, 10**9]), 10, 2, 1)
+    assert winners.tolist() == [0, 1]
+
+
+def test_a_release_with_gumbel_noise(tmp_path):
+    bank = abcdp.simulate(failing, MEAN, draws=800, records=200, seed=3, shard=128)
+    records = np.random.default_rng(1).normal(0.2, 1.0, 200)
+    book = {"ledger": tmp_path / "b.db", "dataset": "d"}
+    owner.register(book["ledger"], "d", records, unit=abcdp.Unit(), epsilon="200000", delta="0.1", create=True)
+    distances = _execute.true_distances(bank, PrivateData(records))
+    truth = np.argsort(np.where(np.isnan(distances), np.inf, distances))[:60]
+    for source in ("fast", "opendp"):
+        almost = abcdp.release(bank, records, Nearest(5e4, 60, 1e-3), noise=source, request=source, **book)
+        assert almost.accepted == tuple(sorted(truth.tolist()))
+        assert (almost.examined, almost.guarantee.delta) == (800, 1e-3)
+        few = abcdp.release(bank, records, Nearest(1.0, 700, 1e-3), noise=source, request=f"all {source}", **book)
+        assert set(few.accepted) == set(np.flatnonzero(bank.status == 0))  # fewer worked than were asked for
+    with pytest.raises(BankError, match="800 draws at once"):
+        abcdp.release(bank, records, Nearest(1.0, 60, 1e-3), request="small", memory=50_000, **book)
+    assert owner.open_ledger(book["ledger"]).dataset("d").left_delta == Fraction(96, 1000)
+
+
 def test_impossible_settings_are_named():
     for settings_, message in [
         ({"epsilon": 0.0, "accept": 1}, "epsilon=0.0"),
         ({"epsilon": 1.0, "accept": 0}, "accept=0"),
+        ({"epsilon": 1.0, "accept": 1, "delta": 1.0}, "delta=1.0"),
+        ({"epsilon": 1.0, "accept": 1, "delta": -0.1}, "delta=-0.1"),
     ]:
         with pytest.raises(MechanismError, match=message):
             Nearest(**settings_)

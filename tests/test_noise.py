@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -223,6 +224,164 @@ def test_every_digit_is_as_frequent_as_its_threshold_and_independent_of_the_next
         if j > 0:
             both = int((ones & (draws >> (j - 1))).sum())
             assert stats.binomtest(both, size, p * chances[j - 1]).pvalue > level
+
+
+# Gaussian noise and noise on vectors
+
+
+def shells(scale: float, width: int, most: int) -> Array:
+    """Return the chance of each value of the largest entry by counting: a shell is a cube less the next smaller one."""
+    radii = np.arange(most)
+    points = [(2 * r + 1) ** width - (2 * r - 1) ** width if r else 1 for r in range(most)]
+    log_chances = np.array([float(mpmath.log(count)) for count in points]) - radii / scale
+    chances = np.exp(log_chances - log_chances.max())
+    return chances / chances.sum()
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 9])
+def test_cubes_mix_to_the_box_law_by_counting(width: int) -> None:
+    """With rational q: sum over R >= r of (1 - q) q^R is q^r, hence cubes (2R + 1)^d q^R mix to shells times q^r."""
+    q, most = Fraction(1, 3), 40
+    for r in range(3):
+        assert sum((1 - q) * q**radius for radius in range(r, most)) == q**r - q**most
+    # the proposal, a sum of width + 1 geometric variables, times the chance to be kept, is the law of the radius
+    for radius in range(most):
+        proposal = Fraction(math.comb(radius + width, width)) * q**radius
+        kept = Fraction((2 * radius + 1) ** width, 2**width * math.prod(range(radius + 1, radius + width + 1)))
+        assert 0 < kept <= 1
+        assert proposal * kept * 2**width * math.factorial(width) == (2 * radius + 1) ** width * q**radius
+
+
+@pytest.mark.statistical(alpha=1e-6)
+@every_sampler
+@pytest.mark.parametrize(("scale", "width"), [(1, 1), (1, 3), (2, 5), (40, 9), (100_000, 2)])
+def test_box_noise_follows_its_law(make: Callable[[], Noise], scale: int, width: int, alpha: float) -> None:
+    """Shells against their counted chances, then a uniform point within the shell.
+
+    False failures: alpha (three chi-square tests, Bonferroni). Power: the radius of width geometric variables instead
+    of width + 1, or a scale 10% off, moves the first statistic beyond 100.
+    """
+    size = 4000 if make is OpenDPNoise else 20_000
+    draws = make().box(scale, width, size)
+    assert draws.shape == (size, width)
+    assert draws.dtype == np.int64
+    largest = np.abs(draws).max(axis=1)
+    if scale < 1000:
+        chances = shells(scale, width, 60 + 4 * scale * (width + 10))
+        cell = np.minimum(np.cumsum(chances) * 12, 11.99).astype(int)  # about a dozen cells of whole shells
+        counts, expected = np.bincount(cell[largest], minlength=12), size * np.bincount(cell, chances, minlength=12)
+        statistic, freedom = chi_square(counts, expected)
+        assert freedom >= 2
+        assert stats.chi2.sf(statistic, freedom) > alpha / 3
+    else:  # shells too many to count: the law for real numbers is within 1e-4 of it
+        edges = stats.gamma(width, scale=scale).ppf(np.linspace(0, 1, 21))
+        assert stats.chisquare(np.histogram(largest, edges)[0]).pvalue > alpha / 3
+    # signs are even, and which entry is the largest is too, ties aside
+    positive = (draws > 0).sum(axis=0)
+    nonzero = (draws != 0).sum(axis=0)
+    for p, n in zip(positive, nonzero, strict=True):
+        assert stats.binomtest(int(p), int(n)).pvalue > alpha / (3 * width)
+    if width > 1 and scale >= 40:
+        winners = np.bincount(np.abs(draws).argmax(axis=1), minlength=width)
+        assert stats.chisquare(winners).pvalue > alpha / 3
+
+
+@pytest.mark.statistical(alpha=1e-6)
+def test_points_of_a_small_box_are_as_frequent_as_the_law_says(alpha: float) -> None:
+    """Every point of the plane near 0, by its own probability. False failures: alpha. Power: 1% of all mass moved."""
+    draws = FastNoise().box(1, 2, DRAWS)
+    reach = 30
+    x, y = np.meshgrid(np.arange(-reach, reach + 1), np.arange(-reach, reach + 1), indexing="ij")
+    chances = np.exp(-np.maximum(np.abs(x), np.abs(y)))
+    chances = chances / chances.sum()
+    inside = (np.abs(draws) <= reach).all(axis=1)
+    counts = np.zeros_like(chances)
+    np.add.at(counts, (draws[inside, 0] + reach, draws[inside, 1] + reach), 1.0)
+    statistic, freedom = chi_square(counts.ravel(), DRAWS * chances.ravel())
+    assert freedom > 40
+    assert stats.chi2.sf(statistic, freedom) > alpha
+
+
+@pytest.mark.statistical(alpha=1e-6)
+@every_sampler
+@pytest.mark.parametrize("scale", [1, 7, 1000])
+def test_gaussian_noise_follows_its_law(make: Callable[[], Noise], scale: int, alpha: float) -> None:
+    """False failures: alpha (chi-square). Power: 0.99 against a scale wrong by 6%, as for Laplace noise."""
+    size = 30_000
+    draws = make().gaussian(scale, size)
+    assert draws.dtype == np.int64
+    values = np.arange(-12 * scale, 12 * scale + 1)
+    weights = np.exp(-0.5 * (values / scale) ** 2)
+    chances = np.bincount(cells(values, scale), weights / weights.sum(), minlength=4 * 14)
+    statistic, freedom = chi_square(np.bincount(cells(draws, scale), minlength=4 * 14), size * chances)
+    assert stats.chi2.sf(statistic, freedom) > alpha
+
+
+def test_near_decisions_are_made_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every number called near, the exact comparison decides all of them: the same draws come out."""
+    fast = [SeededNoise(3).gaussian(50, 300), SeededNoise(3).box(50, 4, 300)]
+    taken = []
+    original = module._succeeds
+
+    def both(words, chances, exactly):  # type: ignore[no-untyped-def]
+        numbers = words(4 * len(chances)).reshape(len(chances), 4)
+        quick = original(Script(numbers.ravel()), chances, exactly)
+        rest = [np.zeros(60)] * len(chances)
+        monkeypatch.setattr(module, "_NEAR", 2.0)
+        script = Script(numbers.ravel(), *rest)
+        slow = original(script, chances, exactly)
+        assert not script.answers, "some number was not looked at again"
+        monkeypatch.setattr(module, "_NEAR", 1e-9)
+        np.testing.assert_array_equal(quick, slow)
+        taken.append(len(chances))
+        return quick
+
+    monkeypatch.setattr(module, "_succeeds", both)
+    again = [SeededNoise(3).gaussian(50, 300), SeededNoise(3).box(50, 4, 300)]
+    assert sum(taken) >= 600
+    for one, two in zip(fast, again, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(("radius", "width"), [(0, 1), (0, 4), (5, 3), (10**6, 9)])
+def test_chances_of_radii_are_right_to_the_last_bit(radius: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def look(words, chances, exactly):  # type: ignore[no-untyped-def]
+        seen.append(exactly(0))
+        assert chances[0] == pytest.approx(seen[0] / 2**1024, abs=1e-12)
+        return np.ones(len(chances), dtype=bool)
+
+    monkeypatch.setattr(module, "_succeeds", look)
+    shares = np.zeros(width + 1, dtype=np.int64)
+    shares[0] = radius
+    module._radii(SeededNoise(1)._words, lambda scale, size: np.resize(shares, size), 7, width, 1)
+    chance = Fraction((2 * radius + 1) ** width, 2**width * math.prod(range(radius + 1, radius + width + 1)))
+    assert seen[0] == math.floor(chance * 2**1024)
+
+
+def test_uniform_numbers_below_a_limit_have_every_value_equally_often() -> None:
+    """All 2^16 words of the lowest bits, through limits of every kind: each value is met equally often."""
+    for limit in (1, 2, 3, 5, 8, 100, 1000):
+        bits = (limit).bit_length()
+        words = np.zeros((1 << bits, 4), dtype=np.uint16)
+        words[:, 0] = np.arange(1 << bits)
+        found: list[int] = []
+        for word in words:
+            answers = [word, np.zeros(4)]  # what is refused draws again
+            out = module._below(Script(*answers), np.array([limit], dtype=np.int64))
+            if word[0] < limit:
+                found.append(int(out[0]))
+        assert sorted(found) == list(range(limit))
+
+
+@every_sampler
+@pytest.mark.parametrize(
+    ("scale", "width"), [(5, 0), (5, -1), (5, 1.0), (5, True), (1, 17), (LARGEST_SCALE // 8, 2), (0, 2)]
+)
+def test_bad_boxes_are_refused(make: Callable[[], Noise], scale: Any, width: Any) -> None:
+    with pytest.raises(NoiseError, match=r"width=|scale="):
+        make().box(scale, width, 3)
 
 
 # Never the same noise twice, except from a seed

@@ -191,8 +191,10 @@ def test_private_records_do_not_travel(records):
         (lambda p: [(p / "a.xlsx").write_text("1"), p / "a.xlsx"][1], "unknown format"),
         (
             lambda p: [(p / "w.csv").write_text("a,b\n1,sevenfold\n"), p / "w.csv"][1],
-            "column 'b' does not hold numbers",
+            "column 2 does not hold numbers",
         ),
+        # without a line of names the first record is taken for one, and would be quoted as such
+        (lambda p: [(p / "h.csv").write_text("sevenfold,1\ntwofold,2\n"), p / "h.csv"][1], "column 1 does not hold"),
         (lambda p: [(p / "e.csv").write_text(""), p / "e.csv"][1], "cannot be read"),
         (lambda p: [np.save(p / "o.npy", np.array([{}]), allow_pickle=True), p / "o.npy"][1], "cannot be read"),
         (lambda p: ["sevenfold"], "must be numbers"),
@@ -232,7 +234,7 @@ def test_wrong_columns_at_registration(tmp_path, records):
 @pytest.fixture
 def untouched(book, monkeypatch):
     """Fail if the private step runs or anything is charged."""
-    monkeypatch.setattr(_execute, "run_sparse_vector", lambda *a: pytest.fail("computed on the data"))
+    monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
     before = Ledger(book).head()
     yield
     assert Ledger(book).head() == before
@@ -532,7 +534,7 @@ def test_a_crash_after_the_charge_burns_the_request(bank, records, book, monkeyp
     def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_execute, "run_sparse_vector", crash)
+    monkeypatch.setattr(_execute, "answer", crash)
     with pytest.raises(KeyboardInterrupt):
         ask(bank, records, book)
     monkeypatch.undo()

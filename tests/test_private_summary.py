@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import abcdp
-from abcdp import _execute, owner
+from abcdp import _execute, _runs, owner
 from abcdp.distance import distance_from_json
 from abcdp.distance.learned import certified_line
 from abcdp.errors import BankError, DistanceError, MechanismError, PosteriorWarning, ReleaseError
-from abcdp.experiment import public_distances, run_many
+from abcdp.experiment import public_distances, public_release, run_many
 from abcdp.law import Law
 from abcdp.ledger import Ledger
-from abcdp.mechanisms import PrivateSummary, SparseVector, SummaryCalibration, calibrate
+from abcdp.mechanisms import PrivateSummary, SparseVector, calibrate
+from abcdp.mechanisms.composition import zcdp_rho
+from abcdp.mechanisms.summary import gaussian_scale
 from abcdp.models._mixture import TRUTH
 from abcdp.noise import SeededNoise
 from abcdp.private import PrivateData
@@ -27,6 +29,7 @@ from abcdp.weighting import effective_size, log_likelihoods, nearest, resampled
 from sample_models import batched, failing
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])
+MEAN_ONE = abcdp.MeanSummary([0], domain=(0, 1))
 ONE = abcdp.Unit()
 
 
@@ -43,36 +46,87 @@ def observed(count, seed=12, records=5000):
 # -- the integers -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
-    st.lists(st.tuples(st.fractions(-5, 5), st.fractions(-1, 1)), min_size=1, max_size=60),
+    st.lists(st.tuples(st.fractions(-5, 5), st.fractions(-1, 1)), min_size=1, max_size=50),
     st.integers(0, 6),
 )
-def test_the_vector_rule_with_rational_numbers(entries, power):
+def test_the_vector_rules_with_rational_numbers(entries, power):
+    """L1, L2 (compared as squares) and the largest entry, for which the rule of a single number is right."""
     step = Fraction(1, 2**power)
-    before = [math.floor(x / step) for x, _ in entries]
-    after = [math.floor((x + move) / step) for x, move in entries]
-    moved = sum(abs(move) for _, move in entries)
-    assert sum(abs(a - b) for a, b in zip(before, after, strict=True)) <= math.ceil(moved / step + len(entries)) - 1
+    width = len(entries)
+    moved = [abs(math.floor((x + move) / step) - math.floor(x / step)) for x, move in entries]
+    assert sum(moved) <= math.ceil(sum(abs(move) for _, move in entries) / step + width) - 1
+    assert max(moved) <= max(math.ceil(abs(move) / step) for _, move in entries)
+    euclidean = math.sqrt(sum(move**2 for _, move in entries)) * (1 + 1e-12)
+    assert math.sqrt(sum(m**2 for m in moved)) <= euclidean / step + math.sqrt(width) + 1e-9
 
 
-def test_all_entries_can_cross_a_grid_line_at_once():
-    """47 entries, each a hair below a grid line: the scalar rule would count one step, there are 47."""
-    width, hair = 47, 1e-9
-    calibration = SummaryCalibration(1.0, width, math.ceil(2 * width * hair + width) - 1, 1, 2 * width * hair)
-    below, above = np.full(width, 1.0 - hair), np.full(width, 1.0 + hair)
-    crossed = int(np.abs(calibration.place(below) - calibration.place(above)).sum())
-    assert crossed == 47 == calibration.sensitivity
-    assert math.ceil(2 * width * hair) == 1  # what the scalar rule says
+WIDTH = 47
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.floats(1e-3, 100), st.integers(1, 10_000), st.sampled_from([MEAN, abcdp.MMD(0.6, (0, 5))]))
-def test_the_cost_is_never_above_the_budget_and_within_a_percent(epsilon, records, distance):
-    found = PrivateSummary(epsilon).calibrated(distance.fitted(1), records=records, simulated=10, unit=ONE)
+@pytest.mark.parametrize("norm", ["l1", "l2", "box"])
+def test_all_entries_can_cross_a_grid_line_at_once(norm):
+    """47 entries that each move by a hair across a line of the grid that calibration chose: every norm covers it."""
+
+    class Hairs(abcdp.MeanSummary):
+        """47 columns that move by a hair each."""
+
+        def sensitivity(self, records, unit, norm=2):
+            return {1: WIDTH * self.hair, 2: math.sqrt(WIDTH) * self.hair}[norm]
+
+        def entry_sensitivities(self, records, unit):
+            return np.full(WIDTH, self.hair)
+
+        def summary_error(self):
+            return 0.0
+
+        hair = 1e-9
+
+    distance = Hairs(list(range(WIDTH)), domain=((0, 1),) * WIDTH)
+    mechanism = PrivateSummary(1.0, delta=1e-6, norm=norm)
+    found = mechanism.calibrated(distance, records=1, simulated=1, unit=ONE)
+    line = np.ceil(0.5 / np.array(found.steps)) * np.array(found.steps)
+    above = np.where(line / found.steps >= np.ceil(0.5 / np.array(found.steps)), line, np.nextafter(line, 1.0))
+    below = above - distance.hair
+    moved = np.abs(found.place(above) - found.place(below))
+    assert (moved >= distance.hair / np.array(found.steps) - 1e-3).all()
+    size = {"l1": moved.sum(), "l2": (moved**2).sum(), "box": moved.max()}[norm]
+    assert size <= found.sensitivity
+    # one step of a coarse grid: the rule of a single number says 1 for L1, and there are 47
+    crossed = np.abs(np.floor(np.full(WIDTH, 1 - 1e-9)) - np.floor(np.full(WIDTH, 1 + 1e-9)))
+    assert math.ceil(2e-9 * WIDTH) == 1 < crossed.sum() == math.ceil(2e-9 * WIDTH + WIDTH) - 1 == 47
+    assert crossed.max() == math.ceil(2e-9)
+
+
+SHAPES = {"l1": "laplace", "l2": "gaussian", "box": "box"}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.floats(1e-3, 100),
+    st.integers(1, 10_000),
+    st.sampled_from([MEAN, abcdp.MMD(0.6, (0, 5))]),
+    st.sampled_from(["l1", "l2", "box"]),
+    st.sampled_from([1e-9, 1e-5, 0.1]),
+)
+def test_the_cost_is_never_above_the_budget_and_within_a_percent(epsilon, records, distance, norm, delta):
+    found = PrivateSummary(epsilon, delta, norm).calibrated(distance.fitted(1), records=records, simulated=10, unit=ONE)
+    assert found.shape == SHAPES[norm]
+    assert found.law == Law(SHAPES[norm], found.scale)
     assert Fraction(str(epsilon)) * Fraction(99, 100) <= found.epsilon <= Fraction(str(epsilon))
-    assert found.scale * found.step * epsilon == pytest.approx(found.stated, rel=0.01)
-    assert found.scale * found.step * epsilon >= found.stated
+    if norm == "l1":
+        assert found.scale * found.steps[0] * epsilon == pytest.approx(found.stated, rel=0.01)
+        assert found.scale * found.steps[0] * epsilon >= found.stated
+    if norm == "box":
+        moves = distance.fitted(1).entry_sensitivities(records, ONE)
+        assert (found.scale * np.array(found.steps) * epsilon >= moves).all()
+        wide = moves > moves.max() / 200
+        assert found.scale * np.array(found.steps)[wide] * epsilon == pytest.approx(moves[wide], rel=0.01)
+    if norm == "l2":
+        rho = (found.stated / (found.scale * found.steps[0])) ** 2 / 2
+        assert rho <= zcdp_rho(epsilon, delta)
+        assert rho == pytest.approx(zcdp_rho(epsilon, delta), rel=0.01)
 
 
 def neighbours(rng, low, high, records=20):
@@ -83,19 +137,235 @@ def neighbours(rng, low, high, records=20):
     return data, other
 
 
+@pytest.mark.parametrize("norm", ["l1", "l2", "box"])
 @pytest.mark.parametrize("name", ["mmd", "mean", "learned"])
-def test_neighbours_move_the_integers_by_at_most_the_sensitivity(name, toy):
+def test_neighbours_move_the_integers_by_at_most_the_sensitivity(name, norm, toy):
     distance = {"mmd": toy[0].distance, "mean": MEAN, "learned": toy[1].bank.distance}[name]
     low, high = (-5.0, 5.0) if name == "mean" else (0.0, 5.0)
-    found = PrivateSummary(1.0).calibrated(distance, records=20, simulated=20, unit=ONE)
+    found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=20, simulated=20, unit=ONE)
     rng = np.random.default_rng(5)
     worst = 0
     for _ in range(300):
         data, other = neighbours(rng, low, high)
-        steps = found.place(distance.summary(data)) - found.place(distance.summary(other))
-        worst = max(worst, int(np.abs(steps).sum()))
+        steps = np.abs(found.place(distance.summary(data)) - found.place(distance.summary(other)))
+        worst = max(worst, int({"l1": steps.sum(), "l2": (steps**2).sum(), "box": steps.max()}[norm]))
     assert worst <= found.sensitivity
-    assert worst >= 0.8 * found.sensitivity  # the bound is near what happens
+    assert worst >= 0.64 * found.sensitivity  # the bound is near what happens (a square, for L2)
+
+
+class Coarse(abcdp.MeanSummary):
+    """Shipped errors are far below a grid step and would hide in its rounding; this distance has a large one."""
+
+    def summary_error(self):
+        return 0.001
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "box"])
+def test_the_error_of_every_entry_is_charged(norm):
+    """The rules of MATH in rational numbers, from what calibration decided (its steps)."""
+    distance = Coarse([abcdp.Histogram(0, (0, 1, 2, 3, 5)), 0], domain=(0, 5), weights=(1.0, 0.3))
+    found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=20, simulated=20, unit=ONE)
+    width, error = 5, Fraction(0.001)
+    steps = [Fraction(step) for step in found.steps]
+    if norm == "l1":
+        moved = Fraction(distance.sensitivity(20, ONE, norm=1)) + 2 * width * error
+        assert found.sensitivity >= math.ceil(moved / steps[0] + width) - 1
+    elif norm == "l2":
+        moved = Fraction(distance.sensitivity(20, ONE, norm=2)) + 2 * Fraction(math.sqrt(width)) * error
+        assert found.sensitivity >= math.floor((moved / steps[0] + Fraction(math.sqrt(width))) ** 2)
+    else:
+        entries = distance.entry_sensitivities(20, ONE).tolist()
+        moved = [math.ceil((Fraction(e) + 2 * error) / step) for e, step in zip(entries, steps, strict=True)]
+        assert found.sensitivity >= max(moved)
+
+
+@pytest.mark.parametrize(
+    ("norm", "kurtosis"), [("l1", 6.0), ("l2", 3.0), ("box", 9 / 5 * (7 * 8) / (5 * 6))], ids=["l1", "l2", "box"]
+)
+def test_noise_scatters_as_calibrated(norm, kurtosis):
+    """Variance and kurtosis of each entry's noise, and no correlation: 60 000 runs, tolerances of six sigma or more.
+
+    A uniform point of a cube with a radius that is a sum of five exponential variables has the kurtosis
+    9/5 E R^4 / (E R^2)^2.
+    """
+    distance = abcdp.MeanSummary([0, 1, 2, 3], domain=((0, 1), (0, 2), (0, 1), (-1, 1)))
+    found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=40, simulated=40, unit=ONE)
+    summary = np.array([0.4, 0.5, 0.6, 0.7])
+    noise = _runs.run_private_summary(summary, found, SeededNoise(2), 60_000) - found.place(summary)
+    assert (noise**2).mean(axis=0) == pytest.approx([found.law.variance(4, whole=True)] * 4, rel=0.06)
+    assert (noise**4.0).mean() / (noise**2.0).mean() ** 2 == pytest.approx(kurtosis, rel=0.12)
+    assert np.abs(np.corrcoef(noise.T) - np.eye(4)).max() < 0.03
+    assert ((noise * np.array(found.steps)) ** 2).sum(axis=1).mean() == pytest.approx(
+        found.mean_squared_error, rel=0.05
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (5.0, 1e-3)])
+def test_gaussian_noise_keeps_its_delta(epsilon, delta):
+    """The delta of the discrete law itself, summed over whole numbers: below what is claimed, and not by much."""
+    found = PrivateSummary(epsilon, delta, "l2").calibrated(MEAN_ONE, records=40, simulated=40, unit=ONE)
+    shift, sigma = math.isqrt(found.sensitivity), found.scale
+    k = np.arange(-12 * sigma, 12 * sigma + 1, dtype=float)
+    weights = np.exp(-0.5 * (k / sigma) ** 2)
+    excess = 1.0 - np.exp(np.minimum(epsilon - (shift**2 - 2 * k * shift) / (2 * sigma**2), 0.0))
+    reached = float((weights * excess).sum() / weights.sum())
+    assert 0.05 * delta < reached <= delta
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_box_noise_keeps_its_epsilon(width):
+    """Every point near two neighbours that differ by the sensitivity in every entry: the loss reaches K / s exactly."""
+    sensitivity, scale = 3, 7
+    law = Law("box", scale)
+    points = np.stack(np.meshgrid(*[np.arange(-12.0, 13.0)] * width), axis=-1).reshape(-1, width)
+    for moved in (np.full(width, 3.0), np.eye(width)[0] * 3.0, np.array([3.0, -3.0, 1.0])[:width]):
+        loss = np.abs(law.log_density(points) - law.log_density(points - moved))
+        assert loss.max() == pytest.approx(sensitivity / scale, abs=1e-12)
+
+
+UNITS = [
+    ONE,
+    abcdp.Unit(3),
+    abcdp.Unit(2, 0.3),
+    abcdp.Unit(20, 1e-4),
+    abcdp.Unit(1, (0.2,)),
+    abcdp.Unit(neighbours="add-remove", at_least=19),
+]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.describe())
+@pytest.mark.parametrize("name", ["fourier", "sobol", "moments", "bins", "learned"])
+def test_no_entry_moves_further_than_stated(name, unit, toy):
+    distance = {
+        "fourier": toy[0].distance,
+        "sobol": abcdp.MMD(0.6, (0, 5), features="sobol", frequencies=8).fitted(1),
+        "moments": abcdp.MeanSummary([0, abcdp.Moment(0, 2), abcdp.Moment(0, 3, (0, 20))], domain=(0, 5)),
+        "bins": abcdp.MeanSummary([abcdp.Histogram(0, (0, 1, 2, 5)), 0], domain=(0, 5), weights=(2, 1)),
+        "learned": toy[1].bank.distance,
+    }[name]
+    stated = distance.entry_sensitivities(20, unit)
+    assert (stated <= distance.sensitivity(20, unit, norm=1) * (1 + 1e-9)).all()
+    rng = np.random.default_rng(8)
+    for _ in range(100):
+        data = rng.choice([0.0, 5.0, 0.999, 1.0, 2.0, rng.uniform(0, 5)], (20, 1))
+        if unit.neighbours == "add-remove":
+            other = data[1:]
+        else:
+            other = data.copy()
+            far = 5.0 if unit.change == math.inf else np.max(unit.change)
+            other[: unit.records] = np.clip(other[: unit.records] + far * rng.choice([-1, 1]), 0, 5)
+        moved = np.abs(distance.summary(data) - distance.summary(other))
+        assert (moved <= stated + 2 * distance.summary_error()).all()
+
+
+# -- the norm of the noise --------------------------------------------------------------------------------------------
+
+
+REGRESSION = abcdp.MeanSummary(
+    [
+        *(0, abcdp.Moment({0: 1, 1: 1}), abcdp.Moment({0: 1, 2: 1}), abcdp.Moment(0, 2)),
+        *(1, 2, abcdp.Moment(1, 2), abcdp.Moment({1: 1, 2: 1}), abcdp.Moment(2, 2)),
+    ],
+    domain=((-1, 1),) * 3,
+    weights=[100] * 9,
+)
+
+
+def test_nine_sums_get_a_third_of_the_noise_of_their_sensitivity_13():
+    """Sums over 100 records in [-1, 1]: the literature adds Laplace noise of scale 13 / epsilon to each of the nine."""
+    found = PrivateSummary(10.0).calibrated(REGRESSION, records=100, simulated=100, unit=ONE)
+    published = 9 * 2 * 1.3**2
+    assert found.shape == "box"
+    assert found.mean_squared_error <= published / 3
+    drawn = SeededNoise(4).box(found.scale, 9, 20_000) * np.array(found.steps)
+    assert (drawn**2).sum(axis=1).mean() <= 1.03 * published / 3  # 1.03: three standard errors of 20 000 draws
+    assert (drawn**2).sum(axis=1).mean() == pytest.approx(found.mean_squared_error, rel=0.03)
+    assert found.over_best_known == pytest.approx(1.0, abs=1e-3)
+    laplace = PrivateSummary(10.0, norm="l1").calibrated(REGRESSION, records=100, simulated=100, unit=ONE)
+    assert laplace.stated == pytest.approx(9.375, rel=1e-7)
+    assert laplace.over_best_known == pytest.approx(9 * 2 * 0.9375**2 / found.mean_squared_error, rel=1e-3)
+
+
+def test_auto_takes_the_cheapest_noise_that_the_budget_allows(toy):
+    """Learned directions move together, so L1 is cheap; separate ranges make a box; many of them, Gaussian noise."""
+    learned = toy[1].bank.distance
+    apart = abcdp.MeanSummary([0, 1, 2], domain=((0, 1),) * 3)
+    many = abcdp.MeanSummary(list(range(80)), domain=((0, 1),) * 80)
+
+    def choose(distance, delta=0.0, norm="auto"):
+        return PrivateSummary(0.5, delta, norm).calibrated(distance, records=500, simulated=500, unit=ONE)
+
+    assert choose(learned).shape == "laplace"
+    assert choose(apart).shape == choose(apart, 1e-6).shape == "box"
+    assert choose(many, 1e-6).shape == "gaussian"
+    for distance in (learned, apart, many):
+        for delta in (0.0, 1e-6):
+            costs = [choose(distance, delta, norm).mean_squared_error for norm in ("l1", "box", *["l2"] * (delta > 0))]
+            assert choose(distance, delta).mean_squared_error == min(costs)
+            assert choose(distance, delta).over_best_known >= 0.999
+    assert choose(MEAN_ONE).shape == "laplace"  # a box of one entry
+
+
+@pytest.mark.parametrize("scale", [1, 3, 40, 5000])
+@pytest.mark.parametrize("shape", ["laplace", "gaussian", "box"])
+def test_variances_are_those_of_the_laws(shape, scale):
+    """Against sums over whole numbers, and for box noise over its counted shells."""
+    law = Law(shape, scale)
+    width = 4
+    if shape == "box":
+        r = np.arange(80 * scale, dtype=float)
+        cube = (2 * r + 1) ** width
+        inner = np.concatenate([[0.0], cube[:-1]])
+        # squares summed over the points of a cube, coordinate 1: (2R+1)^(d-1) * 2 (1 + 4 + ... + R^2)
+        squares = (2 * r + 1) ** (width - 1) * r * (r + 1) * (2 * r + 1) / 3
+        shell = squares - np.concatenate([[0.0], squares[:-1]])
+        chances = np.exp(-r / scale)
+        literal = (shell * chances).sum() / ((cube - inner) * chances).sum()
+    else:
+        k = np.arange(-60 * scale, 60 * scale + 1, dtype=float)
+        chances = np.exp(-np.abs(k) / scale) if shape == "laplace" else np.exp(-0.5 * (k / scale) ** 2)
+        literal = (chances * k**2).sum() / chances.sum()
+    assert law.variance(width, whole=True) == pytest.approx(literal, rel=1e-6)
+    drawn = law.draws(40_000, width, np.random.default_rng(1))
+    assert (drawn**2).mean() == pytest.approx(law.variance(width), rel=0.05)
+
+
+def test_the_yardstick_for_gaussian_noise_is_the_exact_one():
+    from scipy.stats import norm
+
+    for epsilon, delta in [(0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-3), (0.5, 0.2)]:
+        sigma = gaussian_scale(epsilon, delta)
+        reached = norm.cdf(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * norm.cdf(-0.5 / sigma - epsilon * sigma)
+        assert reached == pytest.approx(delta, rel=1e-6)
+
+
+def test_bad_budgets_and_norms_are_refused():
+    for change, message in [
+        ({"delta": -1e-9}, "delta="),
+        ({"delta": 1.0}, "delta="),
+        ({"delta": math.nan}, "delta="),
+        ({"delta": True}, "delta="),
+        ({"delta": "0.1"}, "delta="),
+        ({"norm": "l3"}, "norm='l3'"),
+        ({"norm": None}, "norm=None"),
+        ({"norm": "l2"}, "never pure"),
+        ({"epsilon": 0.0}, "epsilon="),
+    ]:
+        with pytest.raises(MechanismError, match=message):
+            PrivateSummary(**({"epsilon": 1.0} | change))
+    with pytest.raises(MechanismError, match="by hand"):
+        PrivateSummary(1.0, norm="box").calibrated(MEAN, records=10, simulated=10, unit=ONE, sensitivity=0.1)
+
+
+@pytest.mark.parametrize("block", [1, 40, 10**6])
+def test_encoding_many_datasets_is_encoding_each(block, monkeypatch):
+    from abcdp.distance import mean_summary
+
+    monkeypatch.setattr(mean_summary, "_BLOCK", block)
+    distance = abcdp.MeanSummary([0, abcdp.Histogram(1, (0, 1, 2)), abcdp.Moment({0: 1, 1: 2})], domain=((0, 2),) * 2)
+    sets = np.random.default_rng(1).uniform(-1, 3, (7, 11, 2))
+    alone = np.stack([distance.record_features(distance.clean(one)).mean(axis=0) for one in sets])
+    np.testing.assert_array_equal(distance.encode(sets), alone)
 
 
 # -- learned summaries ------------------------------------------------------------------------------------------------
@@ -198,10 +468,10 @@ def test_a_private_summary_from_end_to_end(toy, tmp_path):
     assert release.guarantee.sensitivity == learned.bank.distance.sensitivity(5000, ONE, norm=1)
     with pytest.warns(PosteriorWarning, match="effective draws"):
         tree = abcdp.posterior(release, learned.bank)
-    assert tree.attrs["method"] == "nearest draws"
+    assert tree.attrs["method"] == "regression adjustment"
     means = np.array([float(tree["posterior"][name].mean()) for name in release.parameters])
     assert np.abs(means - TRUTH).max() < 0.06
-    for method in ("nearest", "weights"):
+    for method in ("nearest", "weights", "regression"):
         exact = abcdp.posterior(release, learned.bank, method=method, draws=30)
         assert exact["posterior"].sizes["draw"] == 30
     with warnings.catch_warnings():
@@ -210,6 +480,13 @@ def test_a_private_summary_from_end_to_end(toy, tmp_path):
 
         text = report(release, learned.bank, tmp_path / "r.html").read_text()
     assert "private summary" in text
+    assert f"{release.summary.over_best_known:.3g} times the mean squared error of the best noise known" in text
+    assert release.to_json()["summary"]["over_best_known"] == release.summary.over_best_known
+    broken = release.to_json()
+    for wrong in (0, -1.0, "x", True, math.inf):
+        broken["summary"]["over_best_known"] = wrong
+        with pytest.raises(ReleaseError, match="best known"):
+            abcdp.Release.from_json(broken)
     with pytest.raises(ReleaseError, match="holds no draws"):
         abcdp.synthesize(release, abcdp.models.mixture, 1, 10)
     for bad in ({"draws": 0}, {"method": "x"}):
@@ -220,13 +497,73 @@ def test_a_private_summary_from_end_to_end(toy, tmp_path):
 def test_refusals_come_before_any_charge(tmp_path, monkeypatch):
     records = np.zeros(50)
     owner.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
-    monkeypatch.setattr(_execute, "run_private_summary", lambda *a: pytest.fail("computed on the data"))
+    monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
     paired = abcdp.simulate(batched, abcdp.PairedClipped(1.0), draws=20, records=50, seed=1)
     with pytest.raises(MechanismError, match="needs a distance with a summary"):
         abcdp.release(paired, records, PrivateSummary(0.5), ledger=tmp_path / "b.db", dataset="d")
     assert float(Ledger(tmp_path / "b.db").dataset("d").left_epsilon) == 1.0
     with pytest.raises(MechanismError, match="epsilon=0"):
         PrivateSummary(0)
+
+
+def learned_bank(folder, seed):
+    bank = abcdp.simulate(batched, MEAN, draws=400, records=50, seed=seed)
+    abcdp.learn(bank, to=folder)
+    return folder
+
+
+def test_learned_summaries_that_do_not_belong_are_refused_before_any_charge(tmp_path, monkeypatch):
+    """Huge weights, and the weights of another bank: both are edits of a manifest."""
+    records = np.zeros(50)
+    owner.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
+    monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
+    first, second = (learned_bank(tmp_path / name, seed) for name, seed in (("one", 1), ("two", 2)))
+    manifest = json.loads((first / "manifest.json").read_text())
+    other = json.loads((second / "manifest.json").read_text())["distance"]
+    huge = {**other, "weights": [[1e12, 0.0], [0.0, 1.0]]}
+    for distance, message in ((huge, "finite and at most"), (other, "digest does not fit")):
+        (first / "manifest.json").write_text(json.dumps({**manifest, "distance": distance}))
+        with pytest.raises(BankError, match=message):
+            abcdp.release(first, records, PrivateSummary(0.5), ledger=tmp_path / "b.db", dataset="d")
+    assert float(Ledger(tmp_path / "b.db").dataset("d").left_epsilon) == 1.0
+
+
+def test_a_release_of_one_learned_bank_has_no_posterior_in_another(tmp_path):
+    first, second = (abcdp.Bank(learned_bank(tmp_path / name, seed)) for name, seed in (("one", 1), ("two", 2)))
+    release = public_release(first, np.zeros(50), PrivateSummary(0.5), unit=ONE, seed=1)
+    for use in (abcdp.posterior, lambda release, bank: abcdp.refine(release, batched, bank)):
+        with pytest.raises(ReleaseError, match="another bank"):
+            use(release, second)
+
+
+@pytest.mark.parametrize("noise", ["opendp", "fast"])
+@pytest.mark.parametrize(("norm", "delta"), [("box", 0.0), ("l2", 1e-6), ("l1", 1e-6)])
+def test_every_noise_goes_through_a_ledger(norm, delta, noise, tmp_path):
+    bank = abcdp.simulate(batched, MEAN, draws=300, records=50, seed=1)
+    records = np.random.default_rng(0).normal(0, 1, 50)
+    owner.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, delta=1e-5, create=True)
+    mechanism = PrivateSummary(0.5, delta, norm)
+    release = abcdp.release(bank, records, mechanism, ledger=tmp_path / "b.db", dataset="d", noise=noise)
+    assert abcdp.Release.from_bytes(release.to_bytes()) == release
+    assert release.mechanism == mechanism
+    assert release.summary.law.shape == SHAPES[norm]
+    assert release.guarantee.delta == delta
+    assert ("save with probability" in release.guarantee.describe()) == (delta > 0)
+    left = Ledger(tmp_path / "b.db").dataset("d")
+    assert float(left.left_epsilon) == 0.5
+    assert float(left.left_delta) == pytest.approx(1e-5 - delta)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosteriorWarning)
+        assert np.isfinite(np.ravel(abcdp.posterior(release, bank)["posterior"]["mu"])).all()
+
+
+def test_a_delta_that_was_not_granted_is_refused_before_any_charge(tmp_path, monkeypatch):
+    bank = abcdp.simulate(batched, MEAN, draws=30, records=50, seed=1)
+    owner.register(tmp_path / "b.db", "d", np.zeros(50), unit=ONE, epsilon=1, create=True)
+    monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
+    with pytest.raises(abcdp.AbcdpError, match="delta"):
+        abcdp.release(bank, np.zeros(50), PrivateSummary(0.5, 1e-6), ledger=tmp_path / "b.db", dataset="d")
+    assert float(Ledger(tmp_path / "b.db").dataset("d").left_epsilon) == 1.0
 
 
 def test_weights_are_the_exact_likelihood():
@@ -277,3 +614,10 @@ def test_a_twentieth_of_the_budget_beats_sparse_vector(toy):
         theirs = min(theirs, float(np.mean(errors)))
     print(f"learned summary at 0.05: {ours:.5f}; sparse vector at 1, best threshold: {theirs:.5f}")
     assert ours < 0.5 * theirs
+
+
+def test_a_summary_that_hardly_moves_is_refused_before_anything_is_charged():
+    base = abcdp.MeanSummary([abcdp.Moment(0, bounds=(0, 1))])
+    distance = abcdp.distance.LearnedSummary(base, ((1e-200,),), ((-1.0, 1.0),))
+    with pytest.raises(abcdp.errors.MechanismError, match="sensitivity"):
+        abcdp.PrivateSummary(1.0).calibrated(distance, records=50, simulated=50, unit=abcdp.Unit())

@@ -6,6 +6,7 @@ from scipy import stats
 
 import abcdp
 from abcdp.errors import ModelError, ReleaseError
+from abcdp.experiment import public_release
 from abcdp.mechanisms import PrivateSummary, SparseVector
 from abcdp.release import BankPrefix, Release, ReleasedSummary
 from sample_models import batched
@@ -37,7 +38,7 @@ def released(bank, epsilon, value, **changes):
         "mechanism": PrivateSummary(epsilon),
         "guarantee": abcdp.Guarantee(epsilon=epsilon, unit=abcdp.Unit(), sensitivity=found.stated),
         "noise": "seeded",
-        "summary": ReleasedSummary(values=(round(value / found.step),), steps=found.steps, law=found.law),
+        "summary": ReleasedSummary(values=(round(value / found.steps[0]),), steps=found.steps, law=found.law),
     }
     return Release(**(values | changes)), found
 
@@ -54,7 +55,7 @@ def test_the_refined_posterior_is_the_exact_one(bank, epsilon, alpha):
     tree = abcdp.refine(release, LOCATION, bank, goal=400, seed=5, progress=False)
     mu = np.linspace(-8, 8, 1601)
     means = np.linspace(-8, 8, 3201)
-    law = np.exp(-np.abs(1.3 - means) / (found.scale * found.step))
+    law = np.exp(-np.abs(1.3 - means) / (found.scale * found.steps[0]))
     likelihood = np.exp(-0.5 * N * (means[None] - mu[:, None]) ** 2) @ law
     weights = likelihood * stats.norm(0, 2).pdf(mu)
     weights /= weights.sum()
@@ -91,3 +92,81 @@ def test_refusals(bank):
         abcdp.refine(release, batched, bank)
     with pytest.raises(ReleaseError, match="allow more simulations"):
         abcdp.refine(release, LOCATION, bank, goal=1e9, simulations=20_000, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"goal": 0}, "goal=0"),
+        ({"goal": float("inf")}, "goal=inf"),
+        ({"goal": "many"}, "goal='many'"),
+        ({"draws": 0}, "draws=0"),
+        ({"draws": True}, "draws=True"),
+        ({"population": 50}, "population=50"),
+        ({"simulations": 0}, "simulations=0"),
+    ],
+    ids=str,
+)
+def test_bad_numbers_are_refused_before_anything_is_simulated(bank, change, message, monkeypatch):
+    release, _ = released(bank, 1.0, 0.0)
+    monkeypatch.setattr(abcdp.Model, "run", lambda *a: pytest.fail("simulated"))
+    with pytest.raises(ReleaseError, match=message):
+        abcdp.refine(release, LOCATION, bank, **change)
+
+
+def test_a_prior_that_is_no_map_is_refused(bank):
+    release, _ = released(bank, 1.0, 0.0)
+    model = abcdp.Model(prior=lambda n, rng: rng.normal(0, 2, (n, 1)), simulator=normal_mean, parameters=["mu"])
+    with pytest.raises(ModelError, match="not known as a map"):
+        abcdp.refine(release, model, bank)
+
+
+def few_categories(theta, records, rng):
+    """Three categories, drawn independently."""
+    edges = np.cumsum(theta, axis=1)
+    return (rng.random((len(theta), records))[:, :, None] > edges[:, None, :]).sum(axis=2).astype(float)
+
+
+def normalised(z):
+    from scipy.special import log_ndtr
+
+    sizes = -log_ndtr(-z)
+    return sizes / sizes.sum(axis=1, keepdims=True)
+
+
+SHARES = abcdp.Model(
+    prior=stats.dirichlet([1, 1, 1]), simulator=few_categories, parameters=["a", "b", "c"], latent=(3, normalised)
+)
+BINS = abcdp.MeanSummary([abcdp.Histogram(0, (-0.5, 0.5, 1.5, 2.5))])
+
+
+@pytest.mark.statistical(alpha=1e-5)
+@pytest.mark.parametrize("mechanism", [PrivateSummary(0.15), PrivateSummary(0.15, norm="box"),
+                                       PrivateSummary(0.15, 1e-3, "l2")], ids=["l1", "box", "l2"])  # fmt: skip
+def test_refined_posteriors_are_calibrated(mechanism, alpha):
+    """Truths from the prior, 60 replicates: ranks among 9 draws, and how often 90% intervals hold the truth.
+
+    False failures: alpha (chi-square and binomial tests, Bonferroni). Power: the nearest draws of the bank, which take
+    the noisy summary for that of the data, fail the same test. The large study is in bench/calibration.py.
+    """
+    bank = abcdp.simulate(SHARES, BINS, draws=2000, records=60, seed=1)
+    rng = np.random.default_rng(4)
+    ranks, held, held_ignoring = [], [], []
+    for number in range(60):
+        truth = SHARES.draw(1, rng)
+        data = SHARES.run(truth, 60, rng)[0][0]
+        release = public_release(bank, data, mechanism, unit=abcdp.Unit(), seed=number)
+        tree = abcdp.refine(release, SHARES, bank, goal=200, population=500, draws=400, seed=number, progress=False)
+        assert tree.attrs["effective_sample_size"] >= 200
+        draws = np.stack([np.ravel(tree["posterior"][name]) for name in "abc"], axis=1)
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        ranks.append((draws[:9] < truth).sum(axis=0))
+        held.append((low <= truth[0]) & (truth[0] <= high))
+        apart = ((bank.rows - release.summary.centre) ** 2).sum(axis=1)
+        low, high = np.quantile(bank.theta[np.argsort(apart)[:40]], [0.05, 0.95], axis=0)
+        held_ignoring.append((low <= truth[0]) & (truth[0] <= high))
+    for rank, inside in zip(np.array(ranks).T, np.array(held).T, strict=True):
+        assert stats.chisquare(np.bincount(rank, minlength=10)).pvalue > alpha / 6
+        assert stats.binomtest(int(inside.sum()), 60, 0.9).pvalue > alpha / 6
+    worst = np.array(held_ignoring).sum(axis=0).min()
+    assert stats.binomtest(int(worst), 60, 0.9).pvalue < alpha / 6

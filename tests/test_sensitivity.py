@@ -28,6 +28,7 @@ from abcdp.distance import (
 )
 from abcdp.distance.base import reach
 from abcdp.distance.features import QuadratureFeatures, line_diameter
+from abcdp.distance.joint import joint_diameter
 from abcdp.errors import DistanceError, UnitError
 from abcdp.guarantee import Guarantee, Unit
 
@@ -667,6 +668,113 @@ def test_some_records_come_close_to_the_stated_l1_diameter(name):
     RATIOS[f"L1, {name}"] = gap / bound
     assert gap <= bound + 2 * distance.width(20) * distance.summary_error()
     assert gap >= share * bound
+
+
+# -- moments of several columns together ------------------------------------------------------------------------------
+
+NINE = [0, Moment({0: 1, 1: 1}), Moment({0: 1, 2: 1}), Moment(0, 2), 1, 2, Moment(1, 2), Moment({1: 1, 2: 1}),
+        Moment(2, 2)]  # fmt: skip
+
+
+def test_nine_moments_of_a_regression_move_by_9_375_together():
+    """Their ranges add up to 15; one pair of records attains 9.375 and no pair exceeds it."""
+    distance = MeanSummary(NINE, domain=((-1, 1),) * 3)
+    stated = distance.sensitivity(1, Unit(), norm=1)
+    assert stated == pytest.approx(9.375, rel=1e-7)
+    assert stated >= 9.375
+    pair = distance.record_features(np.array([[-1.0, 1.0, 1.0], [0.25, -0.25, -0.25]]))
+    assert float(np.abs(pair[0] - pair[1]).sum()) == 9.375
+    assert distance.spans(math.inf).sum() == pytest.approx(15)
+    assert distance.sensitivity(100, Unit(3), norm=1) == pytest.approx(9.375 * 3 / 100, rel=1e-7)
+
+
+MONOMIALS = [((0, 1),), ((1, 1),), ((2, 1),), ((0, 2),), ((1, 2),), ((2, 2),), ((0, 1), (1, 1)), ((1, 1), (2, 1)),
+             ((0, 1), (2, 1))]  # fmt: skip
+
+
+@st.composite
+def quadratic_features(draw: st.DrawFn) -> MeanSummary:
+    chosen = draw(st.lists(st.sampled_from(MONOMIALS), min_size=1, max_size=7, unique=True))
+    weights = [draw(st.sampled_from((1.0, 1e-3, 0.5, 3.0, 40.0))) for _ in chosen]
+    ends = st.sampled_from(((-1.0, 1.0), (0.0, 1.0), (-3.0, 0.5), (2.0, 2.5), (-1e-3, 1e3)))
+    return MeanSummary([Moment(m) for m in chosen], domain=tuple(draw(ends) for _ in range(3)), weights=weights)
+
+
+def plain_search(distance: MeanSummary, rng: np.random.Generator) -> float:
+    """Return the largest L1 distance of features that coordinate ascent over pairs of records finds."""
+    low, high = np.array(distance.domain).T
+    grid = np.linspace(0, 1, 21)
+    best = 0.0
+    for _ in range(6):
+        pair = low + (high - low) * rng.choice([0.0, 1.0, 0.5, rng.random()], (2, 3))
+        for _ in range(4):
+            for end in range(2):
+                for column in range(3):
+                    tries = np.repeat(pair[end][None], len(grid), axis=0)
+                    tries[:, column] = low[column] + (high - low)[column] * grid
+                    other = distance.record_features(pair[1 - end][None])
+                    gaps = np.abs(distance.record_features(tries) - other).sum(axis=1)
+                    pair[end] = tries[int(gaps.argmax())]
+                    best = max(best, float(gaps.max()))
+    return best
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(distance=quadratic_features(), seed=st.integers(0, 1000))
+def test_no_pair_of_records_exceeds_the_joint_diameter_and_some_come_close(distance, seed):
+    stated = distance.sensitivity(1, Unit(), norm=1)
+    found = plain_search(distance, generator(seed))
+    assert found <= stated
+    assert found >= 0.85 * stated
+    assert stated <= distance.spans(math.inf).sum() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_joint_diameter_against_every_pair_of_a_grid(seed):
+    """Two columns, random weights: the largest over pairs of a fine grid is just below what is stated."""
+    rng = generator(seed, 5)
+    moments = [Moment(0), Moment(1), Moment(0, 2), Moment(1, 2), Moment({0: 1, 1: 1})]
+    ends = np.sort(rng.uniform(-2, 2, (2, 2)), axis=1)
+    distance = MeanSummary(moments, domain=tuple(map(tuple, ends)), weights=rng.uniform(0.2, 3, 5))
+    points = np.stack(np.meshgrid(*(np.linspace(a, b, 41) for a, b in ends)), axis=-1).reshape(-1, 2)
+    features = distance.record_features(points)
+    best = max(float(np.abs(features - row).sum(axis=1).max()) for row in features)
+    stated = distance.sensitivity(1, Unit(), norm=1)
+    assert best <= stated <= best * 1.01
+
+
+def test_products_of_different_columns_are_largest_at_corners():
+    distance = MeanSummary([Moment({0: 1, 1: 1, 2: 1}), Moment({0: 1, 1: 1}), 2], domain=((-1, 1), (-2, 1), (0, 3)))
+    corners = distance.record_features(np.array(list(itertools.product((-1, 1), (-2, 1), (0, 3))), dtype=float))
+    best = max(float(np.abs(corners - row).sum(axis=1).max()) for row in corners)
+    assert best <= distance.sensitivity(1, Unit(), norm=1) <= best * (1 + 1e-9)
+
+
+def test_groups_without_a_common_column_add_up_and_large_ones_fall_back():
+    one = MeanSummary([0, Moment(0, 2)], domain=((-1, 1),) * 4)
+    two = MeanSummary([0, Moment(0, 2), 3, Moment(3, 2)], domain=((-1, 1),) * 4)
+    assert two.sensitivity(1, Unit(), 1) == pytest.approx(2 * one.sensitivity(1, Unit(), 1), rel=1e-7)
+    assert one.sensitivity(1, Unit(), 1) == pytest.approx(2.25, rel=1e-6)
+    chain = [Moment({i: 1, i + 1: 1}) for i in range(5)] + [Moment(0, 2)]
+    assert joint_diameter(tuple((m.powers, 1.0) for m in chain), ((-1.0, 1.0),) * 6) == math.inf
+    assert MeanSummary(chain, domain=((-1, 1),) * 6).sensitivity(1, Unit(), 1) <= 11.0 + 1e-9
+    cubes = ((((0, 3),), 1.0), (((0, 1), (1, 2)), 1.0))
+    assert joint_diameter(cubes, ((-1.0, 1.0),) * 2) == math.inf
+
+
+def test_a_direction_without_curvature_is_covered_by_lower_faces():
+    """(x + y)^2 is flat along x = -y: a singular system. And a curvature just above what counts as none."""
+    flat = MeanSummary([Moment(0, 2), Moment(1, 2), Moment({0: 1, 1: 1})], domain=((-1, 1),) * 2, weights=(1, 1, 2))
+    assert flat.sensitivity(1, Unit(), 1) == pytest.approx(4.0, rel=1e-6)
+    tiny = MeanSummary([Moment(0, 2), 1], domain=((-1, 1),) * 2, weights=(1e-9, 1))
+    assert 2.0 + 1e-9 <= tiny.sensitivity(1, Unit(), 1) <= 2.0 + 1e-6
+
+
+def test_the_joint_diameter_holds_with_clips_and_small_changes():
+    clipped = MeanSummary([0, Moment(0, 2, (0.1, 0.5)), Moment({0: 1, 1: 1})], domain=((-1, 1),) * 2)
+    free = MeanSummary([0, Moment(0, 2), Moment({0: 1, 1: 1})], domain=((-1, 1),) * 2)
+    assert clipped.sensitivity(1, Unit(), 1) <= free.sensitivity(1, Unit(), 1)
+    assert free.sensitivity(1, Unit(1, 0.01), 1) < 0.1 * free.sensitivity(1, Unit(), 1)
 
 
 # -- units and guarantees ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from abcdp.baseline import NotPrivate, rejection
 from abcdp.distance import (
     MMD,
     Clipped,
+    ClusterSummary,
     CustomDistance,
     Distance,
     Histogram,
@@ -23,15 +24,17 @@ from abcdp.distance import (
 )
 from abcdp.errors import AbcdpError
 from abcdp.guarantee import Guarantee, Unit
+from abcdp.law import Law
 from abcdp.learn import Learned, learn
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
 from abcdp.model import Model
+from abcdp.noisy import NoisySummary
 from abcdp.owner import register
 from abcdp.plan import Plan, plan
 from abcdp.posterior import posterior, save_netcdf
 from abcdp.refine import refine
 from abcdp.release import Release
-from abcdp.simulate import simulate
+from abcdp.simulate import simulate, simulate_part
 from abcdp.synthesize import synthesis_quality, synthesize
 
 # last: the function takes the name of the module that holds its result
@@ -42,16 +45,19 @@ __all__ = [
     "AbcdpError",
     "Bank",
     "Clipped",
+    "ClusterSummary",
     "CustomDistance",
     "Distance",
     "Guarantee",
     "Histogram",
+    "Law",
     "Learned",
     "LearnedSummary",
     "MeanSummary",
     "Model",
     "Moment",
     "Nearest",
+    "NoisySummary",
     "NotPrivate",
     "PairedClipped",
     "Plan",
@@ -71,6 +77,7 @@ __all__ = [
     "release",
     "save_netcdf",
     "simulate",
+    "simulate_part",
     "synthesis_quality",
     "synthesize",
     "theory",

@@ -1,16 +1,16 @@
-"""The only place where private records meet noise: records -> exact integers -> noise -> kernel."""
+"""The only place where private records meet noise: what a release and an audit run, by the lines of ``_runs``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.bank import Bank, ShardData
+from abcdp import _runs
+from abcdp.bank import Bank
 from abcdp.errors import BankError
-from abcdp.mechanisms import Calibration, Contest, Grid, NearestCalibration, Outcome, Scan, SummaryCalibration
+from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, Outcome, SummaryCalibration
 from abcdp.model import OK
 from abcdp.noise import Noise
 from abcdp.private import PrivateData
@@ -18,56 +18,37 @@ from abcdp.private import PrivateData
 IntArray = npt.NDArray[np.int64]
 
 MEMORY = 1 << 30
+_CHOICE = 64  # bytes for each draw while the nearest of all are chosen
 _COPIES = 8  # a shard's bytes at the peak: compressed, decoded and checked, beside the shard that is being compared
+
+
+def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
+    """Run a mechanism once on private records and return the parts of a release that it decides."""
+    return _runs.answer(bank, bank.distance.reference(data.records), calibration, noise)
 
 
 def run_sparse_vector(
     bank: Bank, data: PrivateData, calibration: Calibration, noise: Noise, runs: int = 1
 ) -> list[Outcome]:
-    """Run sparse vector over a whole bank, one shard at a time.
-
-    A release takes one run; an audit takes many independent ones, through this same code.
-    """
-    levels = noise.laplace(calibration.threshold_scale, runs * calibration.thresholds)
-    scan = Scan(calibration, levels.reshape(runs, -1))
-    for distances, fine in _placed(bank, data, calibration.grid):
-        drawn = noise.laplace(calibration.distance_scale, runs * len(fine))
-        scan.feed(distances, fine, drawn.reshape(runs, -1))
-    return scan.outcomes()
+    """Run sparse vector many times, independently, as an audit does."""
+    return _runs.run_sparse_vector(bank, bank.distance.reference(data.records), calibration, noise, runs)
 
 
 def run_nearest(
     bank: Bank, data: PrivateData, calibration: NearestCalibration, noise: Noise, runs: int = 1
 ) -> list[Outcome]:
-    """Run the contest of the nearest draws over a whole bank, one shard at a time."""
-    contest = Contest(calibration.accept, runs)
-    for distances, fine in _placed(bank, data, calibration.grid):
-        drawn = noise.geometric(calibration.scale, runs * len(fine))
-        contest.feed(distances, fine, drawn.reshape(runs, -1))
-    return contest.outcomes()
+    """Run the contest of the nearest draws many times."""
+    return _runs.run_nearest(bank, bank.distance.reference(data.records), calibration, noise, runs)
 
 
-def _placed(bank: Bank, data: PrivateData, grid: Grid) -> Iterator[tuple[IntArray, npt.NDArray[np.bool_]]]:
-    """Yield the integer distances of each shard's draws, and which of them count."""
-    reference = bank.distance.reference(data.records)
-    for shard in _read_ahead(bank):
-        fine = shard.status == OK
-        # a failed draw has no summary; zeros stand in, so that the work is the same, and it is not allowed to count
-        rows = shard.rows if fine.all() else np.where(fine[:, None], shard.rows, 0.0)
-        yield grid.place(bank.distance.compare(rows, reference)), fine
+def run_private_summary(
+    bank: Bank, data: PrivateData, calibration: SummaryCalibration, noise: Noise, runs: int = 1
+) -> IntArray:
+    """Return the noisy summary of the records, a row per run; the bank only names the distance."""
+    return _runs.run_private_summary(bank.distance.reference(data.records), calibration, noise, runs)
 
 
-def _read_ahead(bank: Bank) -> Iterator[ShardData]:
-    """Yield the content of each shard, the next one being read meanwhile: noise costs about as much as reading."""
-    shards = (shard for _, shard in bank.shards())
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, shards, None)
-        while (shard := coming.result()) is not None:
-            coming = reader.submit(next, shards, None)
-            yield shard
-
-
-def check_memory(bank: Bank, memory: int) -> None:
+def check_memory(bank: Bank, memory: int, calibration: Calibrated | None = None) -> None:
     """Raise where the bank cannot be streamed within so many bytes: a function of public facts alone."""
     if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
         raise BankError(f"memory={memory!r}: a whole number of bytes, at least 1.")
@@ -78,14 +59,12 @@ def check_memory(bank: Bank, memory: int) -> None:
             f"shard {largest.file} holds {largest.rows} draws, and a bank is read shard by shard: that takes up to "
             f"{needed / 2**20:.0f} MiB, above memory={memory} bytes. Allow more, or use a bank with smaller shards."
         )
-
-
-def run_private_summary(
-    bank: Bank, data: PrivateData, calibration: SummaryCalibration, noise: Noise, runs: int = 1
-) -> IntArray:
-    """Return the summary of the records in integers with noise, a row per run; the bank only names the distance."""
-    placed = calibration.place(bank.distance.reference(data.records))
-    return placed + noise.laplace(calibration.scale, runs * calibration.width).reshape(runs, -1)
+    chosen_at_once = isinstance(calibration, NearestCalibration) and calibration.shape == "gumbel"
+    if chosen_at_once and _CHOICE * bank.draws > memory:
+        raise BankError(
+            f"Gumbel noise chooses among all {bank.draws} draws at once, which takes up to "
+            f"{_CHOICE * bank.draws / 2**20:.0f} MiB, above memory={memory} bytes. Allow more, or use delta=0."
+        )
 
 
 def true_distances(bank: Bank, data: PrivateData) -> npt.NDArray[np.float64]:

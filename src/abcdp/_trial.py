@@ -5,26 +5,46 @@ For a pretended observation the true parameters are known, so what a setting wou
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from abcdp import _runs
 from abcdp._progress import progress as progress_bar
+from abcdp.adjust import Predictions, near_adjusted
 from abcdp.bank import Bank
 from abcdp.distance import Clipped
-from abcdp.errors import PlanError
 from abcdp.experiment import CommonNoise
-from abcdp.mechanisms import Calibration, Grid, Scan, SparseVector
+from abcdp.guarantee import Unit
+from abcdp.mechanisms import (
+    Calibrated,
+    Calibration,
+    Grid,
+    Mechanism,
+    Nearest,
+    NearestCalibration,
+    PrivateSummary,
+    SparseVector,
+    SummaryCalibration,
+)
 from abcdp.model import OK, Model
 from abcdp.noise import LARGEST_SCALE
+from abcdp.posterior import fallback, support_of
+from abcdp.release import ReleasedSummary
 from abcdp.theory import flip_probability
+from abcdp.weighting import effective_size, nearest, resampled
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
 
 MEASURES = ("error", "coverage", "accepts", "flips", "short")
 
@@ -98,6 +118,15 @@ class Truths:
         return Truths(self.theta[here], self.references[here], self.rows[here], self.numbers[here])
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is tried: a mechanism, how many draws its posterior has, and whether it answers the learned bank."""
+
+    mechanism: Mechanism
+    draws: int
+    learned: bool = False
+
+
 def pretend(
     draws: Draws,
     count: int,
@@ -134,8 +163,14 @@ def pretend(
 class Trial:
     """Mechanisms tried on pretended observations; all of them meet the same noise, on the grid of a release."""
 
-    def __init__(self, draws: Draws, grid: Grid, seed: int) -> None:
-        self._draws, self._grid, self._seed = draws, grid, seed
+    def __init__(self, draws: Draws, learned: Draws | None, *, records: int, unit: Unit, seed: int) -> None:
+        self._draws, self._learned, self._seed = draws, learned, seed
+        self._records, self._unit = records, unit
+        self._grid = Grid.for_distance(draws.bank.distance, records, draws.bank.records, unit)
+        self._found: dict[tuple[Mechanism, bool], Calibrated] = {}
+        self._support = support_of(draws.bank)
+        self._predicted: dict[tuple[Mechanism, bool], Predictions] = {}
+        self._lock = Lock()
         prior = draws.theta[draws.fine]
         spread = prior.std(axis=0)
         self._spread = np.where(spread > 0, spread, 1.0)
@@ -153,26 +188,47 @@ class Trial:
         """Return the squared error of the prior's mean for each observation, in units of the prior's spread."""
         return np.asarray(np.mean(((self._prior[0] - truths.theta) / self._spread) ** 2, axis=1))
 
-    def calibration(self, mechanism: SparseVector) -> Calibration:
+    def calibration(self, setting: Setting) -> Calibrated:
         """Return the integers of a mechanism, as a release would compute them."""
-        found = mechanism.calibrate(self._grid)
-        if found.distance_scale > LARGEST_SCALE:
-            raise PlanError(
-                f"epsilon={mechanism.epsilon:g} with accept={mechanism.accept} needs more noise than can be drawn."
-            )
-        return found
+        key = setting.mechanism, setting.learned
+        if key not in self._found:
+            mechanism = setting.mechanism
+            if isinstance(mechanism, SparseVector | Nearest):
+                self._found[key] = mechanism.calibrate(self._grid)  # all of them share the grid of the distance
+            else:
+                bank = self._of(setting).bank
+                self._found[key] = mechanism.calibrated(
+                    bank.distance, records=self._records, simulated=bank.records, unit=self._unit
+                )
+        return self._found[key]
 
-    def run(self, truths: Truths, mechanisms: Sequence[SparseVector], show: bool | None) -> FloatArray:
-        """Return observations x mechanisms x measures; the error is squared, in units of the prior's spread."""
-        calibrations = [self.calibration(m) for m in mechanisms]
-        out = np.empty((len(truths), len(mechanisms), len(MEASURES)))
+    def _of(self, setting: Setting) -> Draws:
+        """Return the draws that a setting is tried on."""
+        return self._draws if not setting.learned or self._learned is None else self._learned
+
+    @property
+    def learned(self) -> bool:
+        """Whether there is a learned summary to try."""
+        return self._learned is not None
+
+    def can_draw(self, setting: Setting) -> bool:
+        """Return whether there is noise as large as this setting needs."""
+        return max(self.calibration(setting).scales) <= LARGEST_SCALE
+
+    def run(self, truths: Truths, settings: Sequence[Setting], show: bool | None) -> FloatArray:
+        """Return observations x settings x measures; the error is squared, in units of the prior's spread."""
+        out = np.empty((len(truths), len(settings), len(MEASURES)))
+        summaries = list(dict.fromkeys(replace(s, draws=0) for s in settings if _is_summary(s)))
+        compared = len(summaries) < len(settings)
         # with all rows in memory a pass is free; else it serves as many observations as memory allows
-        group = 2 * self._workers if self._draws.small else max(self._workers, _GROUP // (8 * self._draws.count))
+        most = _GROUP // (8 * self._draws.count * max(1, compared + len(summaries)))
+        group = 2 * self._workers if self._draws.small else max(self._workers, most)
         with ThreadPoolExecutor(self._workers) as pool, progress_bar("planning", len(truths), show) as advance:
             for start in range(0, len(truths), group):
                 some = truths.part(start, start + group)
-                distances = self._distances(some, pool)
-                tasks = [pool.submit(self._one, some, k, distances[k], calibrations) for k in range(len(some))]
+                distances = self._distances(some, pool) if compared else [None] * len(some)
+                answers = self._answers(some, summaries, pool)
+                tasks = [pool.submit(self._one, some, k, distances[k], answers[k], settings) for k in range(len(some))]
                 for k, task in enumerate(tasks):
                     out[start + k] = task.result()
                     advance(1)
@@ -181,49 +237,171 @@ class Trial:
     def _distances(self, truths: Truths, pool: ThreadPoolExecutor) -> FloatArray:
         """Return the distances of all draws to each observation, in one pass over the bank."""
         compare = self._draws.bank.distance.compare
-        out = np.empty((len(truths), self._draws.count))
-        for first, block in self._draws.blocks():
-            tasks = [pool.submit(compare, block, reference) for reference in truths.references]
-            for row, task in zip(out, tasks, strict=True):
-                row[first : first + len(block)] = task.result()
+        return _over(self._draws, [partial(compare, reference=one) for one in truths.references], pool)
+
+    def _answers(
+        self, truths: Truths, settings: Sequence[Setting], pool: ThreadPoolExecutor
+    ) -> list[dict[Setting, Answer]]:
+        """Return for each observation what is released of its summary in each setting, and how likely draws make it."""
+        out: list[dict[Setting, Answer]] = [{} for _ in range(len(truths))]
+        for draws in filter(None, (self._draws, self._learned)):
+            here = [s for s in settings if s.learned == (draws is self._learned)]
+            keys = [(k, s) for k in range(len(truths)) for s in here]
+            released = [self.released(truths, k, s) for k, s in keys]
+            found = _over(draws, [one.log_likelihoods for one in released], pool)
+            for (k, setting), summary, likelihoods in zip(keys, released, found, strict=True):
+                out[k][setting] = Answer(summary, likelihoods)
         return out
 
-    def _allowed(self, truths: Truths, k: int) -> npt.NDArray[np.bool_]:
+    def released(self, truths: Truths, k: int, setting: Setting) -> ReleasedSummary:
+        """Return a private summary of an observation."""
+        calibration = self.calibration(setting)
+        assert isinstance(calibration, SummaryCalibration)  # noqa: S101 - no other kind comes here
+        reference = truths.references[k]
+        if setting.learned:
+            distance: Any = self._of(setting).bank.distance
+            reference = distance.project(reference[None])[0]
+        noise = CommonNoise(self._seed, 3, int(truths.numbers[k]))
+        (values,) = _runs.run_private_summary(reference, calibration, noise)
+        return ReleasedSummary(values=tuple(map(int, values)), steps=calibration.steps, law=calibration.law)
+
+    def _allowed(self, truths: Truths, k: int) -> Marks:
         """Return which draws may be accepted for an observation: not those that failed, and not itself."""
-        allowed: npt.NDArray[np.bool_] = self._draws.fine.copy()
+        allowed: Marks = self._draws.fine.copy()
         if truths.rows[k] >= 0:
             allowed[truths.rows[k]] = False
         return allowed
 
-    def _one(self, truths: Truths, k: int, distances: FloatArray, calibrations: Sequence[Calibration]) -> FloatArray:
-        """Return the measures of each mechanism on one observation."""
+    def _one(
+        self,
+        truths: Truths,
+        k: int,
+        distances: FloatArray | None,
+        answers: Mapping[Setting, Answer],
+        settings: Sequence[Setting],
+    ) -> FloatArray:
+        """Return the measures of each setting on one observation."""
         allowed = self._allowed(truths, k)
-        noise = CommonNoise(self._draws.count, self._seed, 1, int(truths.numbers[k]))
-        seen = distances[allowed]
-        seen = seen[:: -(-len(seen) // _FLIPS)]
-        placed, step = self._grid.place(distances), self._grid.step
-        flips: dict[tuple[int, int, int], float] = {}
-        out = np.empty((len(calibrations), len(MEASURES)))
-        for i, c in enumerate(calibrations):
-            scan = Scan(c, noise.thresholds(c.threshold_scale, c.thresholds)[None])
-            scan.feed(placed, allowed, noise.distances(c.distance_scale)[None])
-            rows = scan.accepted[0]
-            rows = rows[rows >= 0]
-            key = (c.threshold, c.threshold_scale, c.distance_scale)
-            if key not in flips:
-                b1, b2 = c.threshold_scale * step, c.distance_scale * step
-                flips[key] = float(np.mean(flip_probability(seen - c.threshold * step, scale=b1, distance_scale=b2)))
-            out[i] = *self._score(rows, truths.theta[k]), len(rows), flips[key], len(rows) < c.accept
+        scans = (
+            None
+            if distances is None
+            else _Scans(distances, allowed, self._grid, (self._seed, 1, int(truths.numbers[k])))
+        )
+        out = np.empty((len(settings), len(MEASURES)))
+        for i, setting in enumerate(settings):
+            if _is_summary(setting):
+                answer = answers[replace(setting, draws=0)]
+                theta, enough = self._from_summary(answer, allowed, setting)
+                flips, short = math.nan, float(not enough)
+            else:
+                assert scans is not None  # noqa: S101 - distances were asked for
+                calibration = self.calibration(setting)
+                rows = scans.accepted(calibration)
+                theta, flips, short = self._draws.theta[rows], scans.flips(calibration), len(rows) < setting.draws
+            out[i] = *self._score(theta, truths.theta[k]), len(theta), flips, short
         return out
 
-    def _score(self, rows: IntArray, truth: FloatArray) -> tuple[float, float]:
+    def _from_summary(self, answer: Answer, allowed: Marks, setting: Setting) -> tuple[FloatArray, bool]:
+        """Return the posterior of a private summary as abcdp.posterior makes it, and whether its weights are enough."""
+        weights = np.where(allowed, answer.log_likelihoods, -np.inf)
+        known = None if self._support is None else self._of(setting).bank
+        method, draws = fallback(weights, effective_size(weights), setting.draws, known)
+        rng = np.random.default_rng(self._seed)
+        if method == "regression":
+            assert self._support is not None  # noqa: S101 - else it is not the method
+            theta, weights, _ = near_adjusted(
+                self._predictions(setting, answer.summary),
+                answer.summary.centre,
+                self._draws.theta,
+                self._support,
+                allowed,
+            )
+            return theta[resampled(weights, draws, rng)], False
+        rows = nearest(weights, draws) if method == "nearest" else resampled(weights, draws, rng)
+        return self._draws.theta[rows], method == "weights"
+
+    def _predictions(self, setting: Setting, summary: ReleasedSummary) -> Predictions:
+        """Return what noisy summaries of all draws predict: for all observations the same."""
+        key = setting.mechanism, setting.learned
+        with self._lock:
+            if key not in self._predicted:
+                draws = self._of(setting)
+                rows = np.concatenate([block for _, block in draws.blocks()])
+                rng = np.random.default_rng([self._seed, 5])
+                fine = draws.fine
+                found = Predictions.of(summary, rows[fine], draws.theta[fine], rng)
+                fitted = np.full((draws.count, found.fitted.shape[1]), np.inf)
+                fitted[fine] = found.fitted
+                self._predicted[key] = replace(found, fitted=fitted)
+            return self._predicted[key]
+
+    def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[float, float]:
         """Return the squared error of the mean and the share of parameters inside the central 90 % interval.
 
         Where nothing was accepted, the prior is what is left.
         """
-        mean, (low, high) = self._prior if len(rows) == 0 else _mean_and_interval(self._draws.theta[rows])
+        mean, (low, high) = self._prior if len(theta) == 0 else _mean_and_interval(theta)
         squared = float(np.mean(((mean - truth) / self._spread) ** 2))
         return squared, float(np.mean((low <= truth) & (truth <= high)))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A released summary, and for each draw the log probability of the noise that would lead from it there."""
+
+    summary: ReleasedSummary
+    log_likelihoods: FloatArray
+
+
+class _Scans:
+    """Mechanisms that go by distance, tried on the distances to one observation with the same noise for all."""
+
+    def __init__(self, distances: FloatArray, allowed: Marks, grid: Grid, seed: tuple[int, ...]) -> None:
+        self._stream = [(grid.place(distances), allowed)]
+        self._noise = CommonNoise(*seed)
+        seen = distances[allowed]
+        self._some = seen[:: -(-len(seen) // _FLIPS)]
+        self._step = grid.step
+        self._flips: dict[tuple[int, int, int], float] = {}
+
+    def accepted(self, calibration: Calibrated) -> IntArray:
+        """Return the rows that a mechanism accepts."""
+        noise = self._noise.restart()
+        if isinstance(calibration, NearestCalibration):
+            (outcome,) = _runs.chosen(self._stream, calibration, noise, 1)
+            return np.array(outcome.accepted, dtype=np.int64)
+        assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
+        (rows,) = _runs.scanned(self._stream, calibration, noise, 1).accepted
+        return np.asarray(rows[rows >= 0])
+
+    def flips(self, calibration: Calibrated) -> float:
+        """Return how often noise reverses a decision, averaged over draws; NaN where nothing is decided one by one."""
+        if not isinstance(calibration, Calibration):
+            return math.nan
+        c = calibration
+        key = (c.threshold, c.threshold_scale, c.distance_scale)
+        if key not in self._flips:
+            b1, b2 = c.threshold_scale * self._step, c.distance_scale * self._step
+            margins = self._some - c.threshold * self._step
+            noise: Any = "laplace" if c.noise == "laplace" else "one-sided"
+            found = flip_probability(margins, scale=b1, distance_scale=b2, noise=noise)
+            self._flips[key] = float(np.mean(found))
+        return self._flips[key]
+
+
+def _is_summary(setting: Setting) -> bool:
+    return isinstance(setting.mechanism, PrivateSummary)
+
+
+def _over(draws: Draws, jobs: Sequence[Callable[[FloatArray], FloatArray]], pool: ThreadPoolExecutor) -> FloatArray:
+    """Return a number for each job and draw, in one pass over the bank."""
+    out = np.empty((len(jobs), draws.count))
+    if jobs:
+        for first, block in draws.blocks():
+            tasks = [pool.submit(job, block) for job in jobs]
+            for row, task in zip(out, tasks, strict=True):
+                row[first : first + len(block)] = task.result()
+    return out
 
 
 def _mean_and_interval(theta: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:

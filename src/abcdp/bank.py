@@ -11,61 +11,31 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._files import write_atomically
+from abcdp._shards import Shard, ShardData, decode_shard, encode_shard, shard_of
+from abcdp._status import OK, STATUS_WORDS
+from abcdp._storage import Folder, open_folder
+from abcdp._support import Support, as_support, support_to_json
+from abcdp._version import __version__
 from abcdp.distance import Distance, distance_from_json
-from abcdp.errors import BankError, DistanceError
-from abcdp.model import OK, STATUS_WORDS
+from abcdp.errors import BankError, DistanceError, ModelError
+
+__all__ = ["MANIFEST", "Bank", "Header", "Place", "Shard", "ShardData", "bank_digest", "write_manifest", "write_shard"]
 
 FloatArray = npt.NDArray[np.float64]
+Place = Folder | str | os.PathLike[str]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 _SHARDS = "shards"
 _LARGEST_MANIFEST = 256 << 20
 _SLACK = 1e-9  # simulated means may exceed their bounds by rounding, relative to the largest of them
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """A shard's place and content: seed and number name its random stream."""
-
-    seed: int
-    number: int
-    rows: int
-    failed: int
-    sha256: str
-
-    @property
-    def file(self) -> str:
-        """The name of its file in the folder of shards."""
-        return f"{self.seed}-{self.number:06d}.parquet"
-
-    def to_json(self) -> list[Any]:
-        """Return the shard as plain values."""
-        return [self.seed, self.number, self.rows, self.failed, self.sha256]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardData:
-    """What a shard holds: for each draw its status, parameters and encoded dataset."""
-
-    status: npt.NDArray[np.int8]
-    theta: FloatArray
-    rows: FloatArray
-
-    def sha256(self) -> str:
-        """Return a digest of the content, whatever the file's compression or version."""
-        digest = hashlib.sha256(repr((self.theta.shape, self.rows.shape)).encode())
-        for part in (self.status, self.theta, self.rows):
-            digest.update(np.ascontiguousarray(part.astype(part.dtype.newbyteorder("<"), copy=False)).data)
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +48,26 @@ class Header:
     distance: Distance
     records: int
     columns: int
+    time_limit: float | None = None  # of a draw, in seconds: draws beyond it failed
+    support: Support | None = None  # where the prior allows the parameters, if that is known
 
     def to_json(self) -> dict[str, Any]:
         """Return the header as plain values."""
-        return {
-            "format": FORMAT,
-            "model": self.model,
-            "parameters": list(self.parameters),
-            "prior": self.prior,
-            "distance": self.distance.to_json(),
-            "records": self.records,
-            "columns": self.columns,
-        }
+        limit = {} if self.time_limit is None else {"time_limit": self.time_limit}
+        support = {} if self.support is None else {"support": support_to_json(self.support)}
+        return (
+            limit
+            | support
+            | {
+                "format": FORMAT,
+                "model": self.model,
+                "parameters": list(self.parameters),
+                "prior": self.prior,
+                "distance": self.distance.to_json(),
+                "records": self.records,
+                "columns": self.columns,
+            }
+        )
 
     @property
     def width(self) -> int:
@@ -119,7 +97,7 @@ class Bank:
     Parameters
     ----------
     path
-        The folder.
+        The folder, or its URL on any filesystem that pyarrow opens (``s3://bucket/bank``).
     distance
         Your own :class:`~abcdp.CustomDistance`, where the bank names one: code is never read from a bank.
 
@@ -127,24 +105,25 @@ class Bank:
     read, and by :meth:`verify` for all.
     """
 
-    def __init__(self, path: str | os.PathLike[str], distance: Distance | None = None) -> None:
-        folder = Path(path)
+    def __init__(self, path: Place, distance: Distance | None = None) -> None:
+        folder = open_folder(path)
         manifest = read_manifest(folder)
         if manifest.get("digest") is None:
             raise BankError(
                 f"bank {folder}: unfinished. Simulate again with the same arguments: only the missing shards are made."
             )
-        header = _header_from_json(manifest, folder, distance)
+        header = header_from_json(manifest, folder, distance)
         shards = _shards_from_json(manifest, folder)
         self._init(header, shards, functools.partial(read_shard, folder, header))
         if manifest["digest"] != self.digest:
-            raise BankError(f"{folder / MANIFEST}: its digest does not fit its content; it was edited or damaged.")
+            raise BankError(f"{folder.named(MANIFEST)}: its digest does not fit its content; it was edited or damaged.")
+        there = folder.names(_SHARDS)
         for shard in shards:
-            if not (folder / _SHARDS / shard.file).is_file():
+            if shard.file not in there:
                 raise BankError(
                     f"bank {folder}: shard {shard.file} is missing. Simulate again, or copy the whole folder."
                 )
-        self.path: Path | None = folder
+        self.path: str | None = str(folder)
 
     def _init(self, header: Header, shards: Sequence[Shard], read: Callable[[Shard], ShardData]) -> None:
         self.header = header
@@ -159,6 +138,41 @@ class Bank:
         bank = cls.__new__(cls)
         bank._init(header, [shard for shard, _ in contents], lambda shard: held[shard.seed, shard.number])
         return bank
+
+    @classmethod
+    def merge(cls, banks: Sequence[Bank | Place], to: Place | None = None) -> Bank:
+        """Return the bank of all draws of several, each draw once.
+
+        They must share model, prior, distance and records. Shards are told apart by their seed and number, in the order
+        of the banks; one that several hold counts once, and two of the same name with other content are refused. A
+        release of the first bank stays valid, since its shards come first, and so does one of any bank whose shards
+        still stand in a row. With `to` the draws are copied there; otherwise they are read from the banks when needed.
+        """
+        opened = [bank if isinstance(bank, Bank) else cls(bank) for bank in banks]
+        if len(opened) < 2:
+            raise BankError("merging takes at least two banks.")
+        origin: dict[tuple[int, int], tuple[Shard, Bank]] = {}
+        for bank in opened:
+            _check_mergeable(opened[0], bank)
+            for shard in bank.parts:
+                held, other = origin.setdefault((shard.seed, shard.number), (shard, bank))
+                if held != shard:
+                    raise BankError(
+                        f"{other} and {bank} both hold shard {shard.number} of seed {shard.seed}, with other content "
+                        f"({held.rows} and {shard.rows} draws); nothing was written. Its draws are not independent: "
+                        "merge banks of other seeds, or keep the longer one alone."
+                    )
+        header = opened[0].header
+        merged = cls.__new__(cls)
+        merged._init(
+            header,
+            [shard for shard, _ in origin.values()],
+            lambda shard: origin[shard.seed, shard.number][1]._read(shard),
+        )
+        if to is not None:
+            _write_merged(open_folder(to), merged, [bank.digest for bank in opened])
+            return cls(to, header.distance)
+        return merged
 
     def select(self, keys: Sequence[tuple[int, int]]) -> Bank:
         """Return the bank of the shards with these (seed, number), in this order."""
@@ -199,6 +213,15 @@ class Bank:
         """The number of draws whose simulation failed; they are never accepted."""
         return sum(shard.failed for shard in self.parts)
 
+    @functools.cached_property
+    def failures(self) -> dict[str, int]:
+        """How many draws failed in which way, in words; reads the shards that hold any."""
+        found = np.zeros(len(STATUS_WORDS), dtype=np.int64)
+        for shard in self.parts:
+            if shard.failed:
+                found += np.bincount(self._read(shard).status, minlength=len(found))
+        return {word: int(found[status]) for status, word in STATUS_WORDS.items() if status != OK and found[status]}
+
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters, in the order of theta's columns."""
@@ -227,9 +250,14 @@ class Bank:
             start += shard.rows
 
     def verify(self) -> None:
-        """Read everything and raise a :class:`BankError` at the first fault."""
-        for _ in self.shards():
-            pass
+        """Read everything, two shards at a time, and raise a :class:`BankError` at the first fault."""
+
+        def check(shard: Shard) -> None:
+            self._read(shard)
+
+        with ThreadPoolExecutor(2) as readers:
+            for start in range(0, len(self.parts), 64):  # of a million shards only a few wait at a time
+                list(readers.map(check, self.parts[start : start + 64]))
 
     @functools.cached_property
     def theta(self) -> FloatArray:
@@ -267,25 +295,49 @@ def bank_digest(header: Header, shards: Sequence[Shard]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
+def _check_mergeable(first: Bank, other: Bank) -> None:
+    ours, theirs = first.header.to_json(), other.header.to_json()
+    for name in ours | theirs:
+        value = ours.get(name)
+        if theirs.get(name) != value:
+            raise BankError(
+                f"banks of another {name} cannot be merged ({value!r} and {theirs.get(name)!r}); nothing was written."
+            )
+
+
+def _write_merged(folder: Folder, bank: Bank, sources: list[str]) -> None:
+    """Copy a merged bank's shards to a folder, or those that an interrupted copy of the same did not reach."""
+    if folder.state() in ("file", "full"):
+        begun = read_manifest(folder) if folder.size(MANIFEST) is not None else {}
+        if begun.get("merging") != bank.digest:
+            raise BankError(f"{folder} exists and is not empty; nothing was written. Choose another folder.")
+    header = bank.header.to_json() | {"software": {"abcdp": __version__}, "merged": sources}
+    write_manifest(folder, {**header, "merging": bank.digest, "shards": None, "digest": None})
+    folder.sweep()
+    for shard in bank.parts:
+        if find_shard(folder, bank.header, shard.seed, shard.number, shard.rows) != shard:
+            write_shard(folder, shard, bank._read(shard))
+    write_manifest(folder, {**header, "shards": [s.to_json() for s in bank.parts], "digest": bank.digest})
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+def write_manifest(folder: Place, manifest: Mapping[str, Any]) -> None:
     """Write a manifest in one step."""
-    text = json.dumps(manifest, indent=1) + "\n"
-    write_atomically(folder / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
+    open_folder(folder).write(MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Folder) -> dict[str, Any]:
     """Return the manifest of a folder as plain values, its format checked."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        what = "is not a bank (it has no manifest.json)" if folder.is_dir() else "does not exist"
+    path, size = folder.named(MANIFEST), folder.size(MANIFEST)
+    if size is None:
+        what = "does not exist" if folder.state() == "absent" else "is not a bank (it has no manifest.json)"
         raise BankError(f"{folder} {what}.")
-    if path.stat().st_size > _LARGEST_MANIFEST:
+    if size > _LARGEST_MANIFEST:
         raise BankError(f"{path}: larger than {_LARGEST_MANIFEST >> 20} MiB; refused.")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(folder.read(MANIFEST))
     except (ValueError, RecursionError):
         raise BankError(f"{path}: not valid JSON; the file was cut or edited.") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
@@ -297,16 +349,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _require(condition: bool, folder: Path, what: str) -> None:
+def _require(condition: bool, folder: Folder, what: str) -> None:
     if not condition:
-        raise BankError(f"{folder / MANIFEST}: {what}.")
+        raise BankError(f"{folder.named(MANIFEST)}: {what}.")
 
 
 def _whole(value: Any, low: int, high: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def _header_from_json(manifest: dict[str, Any], folder: Path, own: Distance | None) -> Header:
+def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | None) -> Header:
+    """Return what a manifest says of all shards, checked; `own` is a custom distance that it may name."""
     names = manifest.get("parameters")
     _require(isinstance(names, list) and 0 < len(names) <= 10_000, folder, "parameters must be a list of names")
     assert isinstance(names, list)  # noqa: S101 - for the type checker
@@ -317,11 +370,17 @@ def _header_from_json(manifest: dict[str, Any], folder: Path, own: Distance | No
         _require(isinstance(manifest.get(word), str), folder, f"{word} must be text")
     _require(_whole(manifest.get("records"), 1, 1 << 40), folder, "records must be a whole number above 0")
     _require(_whole(manifest.get("columns"), 1, 1 << 20), folder, "columns must be a whole number above 0")
+    limit = manifest.get("time_limit")
+    _require(limit is None or (isinstance(limit, float) and limit > 0), folder, "time_limit must be seconds above 0")
+    try:
+        support = as_support(manifest["support"], len(names)) if "support" in manifest else None
+    except ModelError as error:
+        raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
     try:
         distance = distance_from_json(manifest.get("distance"), own).fitted(manifest["columns"])
         width = distance.width(manifest["records"])
     except DistanceError as error:
-        raise BankError(f"{folder / MANIFEST}: {error}") from error
+        raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
     _require(width <= 1 << 31, folder, "rows would be too wide")
     return Header(
         model=manifest["model"],
@@ -330,10 +389,12 @@ def _header_from_json(manifest: dict[str, Any], folder: Path, own: Distance | No
         distance=distance,
         records=manifest["records"],
         columns=manifest["columns"],
+        time_limit=limit,
+        support=support,
     )
 
 
-def _shards_from_json(manifest: dict[str, Any], folder: Path) -> list[Shard]:
+def _shards_from_json(manifest: dict[str, Any], folder: Folder) -> list[Shard]:
     entries = manifest.get("shards")
     _require(isinstance(entries, list) and len(entries) > 0, folder, "shards must be a list that is not empty")
     assert isinstance(entries, list)  # noqa: S101 - for the type checker
@@ -355,90 +416,50 @@ def _shards_from_json(manifest: dict[str, Any], folder: Path) -> list[Shard]:
     return shards
 
 
-def write_shard(folder: Path, shard: Shard, data: ShardData) -> None:
+def write_shard(folder: Place, shard: Shard, data: ShardData) -> None:
     """Write a shard in one step."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    def lists(values: FloatArray) -> Any:
-        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
-
-    table = pa.table(
-        {
-            "row": np.arange(shard.rows, dtype=np.int64),
-            "status": data.status,
-            "theta": lists(data.theta),
-            "summary": lists(data.rows),
-        }
-    ).replace_schema_metadata({"abcdp": json.dumps(shard.to_json())})
-    options: dict[str, Any] = {"use_dictionary": False, "compression": "zstd", "compression_level": 1}
-    split = ["theta.list.element", "summary.list.element"]
-    (folder / _SHARDS).mkdir(exist_ok=True)
-    write_atomically(
-        folder / _SHARDS / shard.file,
-        lambda path: pq.write_table(table, path, use_byte_stream_split=split, **options),
-    )
+    write_shard_file(open_folder(folder), shard, encode_shard(shard, data))
 
 
-def read_shard(folder: Path, header: Header, shard: Shard) -> ShardData:
+def write_shard_file(folder: Folder, shard: Shard, content: bytes) -> None:
+    """Write a shard's encoded content in one step."""
+    folder.write(_file(shard), content)
+
+
+def read_shard(folder: Folder, header: Header, shard: Shard) -> ShardData:
     """Return the content of a shard, checked against its digest and the distance's bounds."""
-    path = folder / _SHARDS / shard.file
-    data = _read_arrays(path, header, shard.rows)
+    path = folder.named(_file(shard))
+    try:
+        source = folder.source(_file(shard))
+    except OSError as error:
+        raise BankError(f"{path}: cannot be read ({type(error).__name__}).") from error
+    return _checked(source, path, header, shard)
+
+
+def _checked(source: Any, path: str, header: Header, shard: Shard) -> ShardData:
+    data = decode_shard(source, path, len(header.parameters), header.width, shard.rows)
     if data.sha256() != shard.sha256:
         raise BankError(f"{path}: its content does not fit its digest; the file was edited or damaged.")
     if int((data.status != OK).sum()) != shard.failed:
         raise BankError(f"{path}: the manifest counts {shard.failed} failed draws, the file another number.")
-    header.check(data, str(path))
+    header.check(data, path)
     return data
 
 
-def find_shard(folder: Path, header: Header, seed: int, number: int, rows: int) -> Shard | None:
-    """Return the shard that an earlier run left, or None where it is absent, damaged or another one."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = folder / _SHARDS / Shard(seed, number, rows, 0, "").file
+def find_shard(folder: Folder, header: Header, seed: int, number: int, rows: int, content: bool = True) -> Shard | None:
+    """Return the shard that an earlier run left, or None where it is absent, another one, or has damaged content."""
+    name = _file(Shard(seed, number, rows, 0, ""))
     try:
-        metadata = pq.read_schema(path).metadata or {}
-        shard = Shard(*json.loads(metadata[b"abcdp"]))
-        if (shard.seed, shard.number, shard.rows) != (seed, number, rows):
+        source = folder.source(name, whole=content)
+        shard = shard_of(source)
+        if shard is None or (shard.seed, shard.number, shard.rows) != (seed, number, rows):
             return None
-        read_shard(folder, header, shard)
-    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException):
+        if content:
+            _checked(source, folder.named(name), header, shard)
+    except (OSError, BankError):
         return None
     return shard
 
 
-def _read_arrays(path: Path, header: Header, rows: int) -> ShardData:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    parameters, width = len(header.parameters), header.width
-    wanted = pa.schema(
-        {
-            "row": pa.int64(),
-            "status": pa.int8(),
-            "theta": pa.list_(pa.float64(), parameters),
-            "summary": pa.list_(pa.float64(), width),
-        }
-    )
-    try:
-        with pq.ParquetFile(path) as file:
-            found = file.schema_arrow.remove_metadata()
-            if [(f.name, f.type) for f in found] != [(f.name, f.type) for f in wanted]:
-                raise BankError(f"{path}: its columns are not those of this bank (row, status, theta, summary).")
-            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-            if file.metadata.num_rows != rows or size > 64 * 1024 + 4 * rows * (9 + 8 * (parameters + width)):
-                raise BankError(f"{path}: {file.metadata.num_rows} rows where the manifest says {rows}; refused.")
-            table = file.read()
-    except (OSError, pa.ArrowException) as error:
-        raise BankError(f"{path}: cannot be read; the file is cut or damaged ({type(error).__name__}).") from error
-    if any(column.null_count for column in table.columns) or any(
-        column.combine_chunks().flatten().null_count for column in table.columns[2:]
-    ):
-        raise BankError(f"{path}: holds empty cells.")
-
-    def matrix(name: str, wide: int) -> FloatArray:
-        return np.asarray(table[name].combine_chunks().flatten().to_numpy()).reshape(rows, wide)
-
-    return ShardData(np.asarray(table["status"].to_numpy()), matrix("theta", parameters), matrix("summary", width))
+def _file(shard: Shard) -> str:
+    return f"{_SHARDS}/{shard.file}"

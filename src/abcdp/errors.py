@@ -23,6 +23,14 @@ class BankError(AbcdpError, ValueError):
     """A bank of simulations is missing, damaged, foreign or refused."""
 
 
+class StorageError(AbcdpError, ValueError):
+    """A place for banks or data cannot be opened, or fails again and again."""
+
+
+class WorkerError(AbcdpError, RuntimeError):
+    """Workers were lost more often than a run bears; what was finished is kept."""
+
+
 class MechanismError(AbcdpError, ValueError):
     """A mechanism has impossible settings."""
 

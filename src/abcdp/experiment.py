@@ -5,16 +5,61 @@ What is made here says that its noise is seeded, and no ledger takes it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 import numpy as np
 import numpy.typing as npt
 
+from abcdp import _runs
 from abcdp.bank import Bank
+from abcdp.distance.base import as_records
 from abcdp.errors import MechanismError
-from abcdp.mechanisms import Calibration, Scan
+from abcdp.guarantee import Guarantee, Unit
+from abcdp.law import Law, Shape
+from abcdp.mechanisms import Calibration, Mechanism
 from abcdp.model import OK
 from abcdp.noise import Noise, SeededNoise
+from abcdp.release import BankPrefix, Release
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
 _BLOCK_DRAWS = 1 << 20
+
+
+def public_release(
+    bank: Bank, data: npt.ArrayLike, mechanism: Mechanism, *, unit: Unit, seed: int, sensitivity: float | None = None
+) -> Release:
+    """Return what a mechanism answers about public data, by the code of a real release with noise that repeats itself.
+
+    The release says that its noise is seeded, and the guarantee in it is what private data would have had: this one
+    protects nobody. `sensitivity` overrides the distance's own, for experiments that reproduce results stated for
+    another one.
+    """
+    records = as_records(data, bank.columns)
+    size = len(records) if unit.at_least is None else unit.at_least  # as an owner has it: a private size is not used
+    bank.distance.check_records(size, bank.records)
+    calibration = mechanism.calibrated(
+        bank.distance, records=size, simulated=bank.records, unit=unit, sensitivity=sensitivity
+    )
+    return Release(
+        dataset="public",
+        request=f"seed {seed}",
+        model=bank.header.model,
+        parameters=bank.parameters,
+        bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
+        mechanism=mechanism,
+        guarantee=Guarantee(
+            epsilon=mechanism.epsilon,
+            delta=mechanism.delta,
+            unit=unit,
+            sensitivity=calibration.stated,
+            asserted=bank.distance.asserted,
+        ),
+        noise="seeded",
+        **_runs.answer(bank, bank.distance.reference(records), calibration, SeededNoise(seed)),
+    )
 
 
 def public_distances(bank: Bank, data: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -31,33 +76,74 @@ class CommonNoise:
     """The same random numbers at every scale, so that candidates differ by their settings and not by luck.
 
     floor(s E) of a standard exponential E has exactly the geometric law of scale s, and the difference of two is the
-    discrete Laplace law: one pair of draws serves every scale.
+    discrete Laplace law: one pair of draws serves every scale. (Gaussian and box noise are rounded real numbers, which
+    at the scales of a calibration cannot be told from the exact laws.) After :meth:`restart` the n-th call draws from
+    the same numbers again.
     """
 
-    def __init__(self, draws: int, *seed: int) -> None:
-        rng = np.random.default_rng(list(seed))
-        self._distances = rng.standard_exponential((2, draws))
-        self._thresholds = rng.standard_exponential((2, 1024))
-        self._rng = rng
-        self._made: dict[int, npt.NDArray[np.int64]] = {}
+    seeded: ClassVar[bool] = True
 
-    def distances(self, scale: int) -> npt.NDArray[np.int64]:
-        """Return Laplace noise of this scale for all draws."""
-        if scale not in self._made:
-            # the last one is kept: callers go through scales in order
-            self._made = {scale: _difference(self._distances, scale)}
-        return self._made[scale]
+    def __init__(self, *seed: int) -> None:
+        self._seed = seed
+        self._call = 0
+        self._made: dict[int, tuple[tuple[Any, ...], IntArray]] = {}
+        self._drawn: dict[tuple[int, str, int], FloatArray] = {}
 
-    def thresholds(self, scale: int, count: int) -> npt.NDArray[np.int64]:
-        """Return Laplace noise of this scale for `count` thresholds."""
-        while self._thresholds.shape[1] < count:
-            self._thresholds = np.concatenate([self._thresholds, self._rng.standard_exponential((2, count))], axis=1)
-        return _difference(self._thresholds[:, :count], scale)
+    def restart(self) -> CommonNoise:
+        """Begin again with the first call."""
+        self._call = 0
+        return self
 
+    def laplace(self, scale: int, size: int) -> IntArray:
+        """Return draws with P(k) proportional to exp(-abs(k) / scale)."""
+        return self._kept(("laplace", scale, size), lambda: np.diff(self._whole(scale, size), axis=1)[:, 0])
 
-def _difference(pairs: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.int64]:
-    whole = np.floor(pairs * scale).astype(np.int64)
-    return np.asarray(whole[0] - whole[1])
+    def geometric(self, scale: int, size: int) -> IntArray:
+        """Return draws with P(k) proportional to exp(-k / scale), for k >= 0."""
+        return self._kept(("geometric", scale, size), lambda: self._whole(scale, size)[:, 1])
+
+    def gaussian(self, scale: int, size: int) -> IntArray:
+        """Return draws that are nearly those with P(k) proportional to exp(-k**2 / (2 scale**2))."""
+        return self._rounded("gaussian", scale, 1, size)[:, 0]
+
+    def box(self, scale: int, width: int, size: int) -> IntArray:
+        """Return vectors that are nearly those with P(k) proportional to exp(-max(abs(k)) / scale)."""
+        return self._rounded("box", scale, width, size)
+
+    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+        """Return the places of the smallest values less Gumbel noise, which is here computed in floating point."""
+        size = runs * len(values)
+        hazards = self._standard("exponential", 2, size, lambda rng: rng.standard_exponential((size, 2)))[:, 0]
+        self._call += 1
+        keys = values + scale * np.log(hazards.reshape(runs, len(values)))
+        return np.sort(np.argpartition(keys, min(count, len(values)) - 1, axis=1)[:, :count], axis=1)
+
+    def _whole(self, scale: int, size: int) -> IntArray:
+        pairs = self._standard("exponential", 2, size, lambda rng: rng.standard_exponential((size, 2)))
+        return np.floor(pairs * scale).astype(np.int64)
+
+    def _rounded(self, shape: Shape, scale: int, width: int, size: int) -> IntArray:
+        def made() -> IntArray:
+            real = self._standard(shape, width, size, lambda rng: Law(shape, 1.0).draws(size, width, rng))
+            return np.floor(real * scale + 0.5).astype(np.int64)
+
+        return self._kept((shape, scale, width, size), made)
+
+    def _standard(
+        self, name: str, width: int, size: int, draw: Callable[[np.random.Generator], FloatArray]
+    ) -> FloatArray:
+        """Return the standard draws of this call, as many rows as asked for."""
+        key = (self._call, name, width)
+        if key not in self._drawn or len(self._drawn[key]) < size:
+            self._drawn[key] = draw(np.random.default_rng([*self._seed, self._call]))
+        return self._drawn[key][:size]
+
+    def _kept(self, key: tuple[Any, ...], make: Callable[[], IntArray]) -> IntArray:
+        """Return what was made last for this call, if it was the same: callers go through scales in order."""
+        if self._made.get(self._call, (None,))[0] != key:
+            self._made[self._call] = key, make()
+        self._call += 1
+        return self._made[self._call - 1][1]
 
 
 def run_many(
@@ -67,15 +153,10 @@ def run_many(
     noise = SeededNoise(seed) if isinstance(seed, int) else seed
     if not noise.seeded:
         raise MechanismError("experiments use seeded noise; a private release goes through abcdp.release.")
-    allowed = np.isfinite(distances)
-    placed = calibration.grid.place(distances)
+    placed = calibration.grid.place(distances), np.isfinite(distances)
     out = np.empty((runs, calibration.accept), dtype=np.int64)
     block = max(1, _BLOCK_DRAWS // len(distances))
     for start in range(0, runs, block):
         count = min(block, runs - start)
-        levels = noise.laplace(calibration.threshold_scale, count * calibration.thresholds)
-        scan = Scan(calibration, levels.reshape(count, -1))
-        drawn = noise.laplace(calibration.distance_scale, count * len(distances))
-        scan.feed(placed, allowed, drawn.reshape(count, -1))
-        out[start : start + count] = scan.accepted
+        out[start : start + count] = _runs.scanned([placed], calibration, noise, count).accepted
     return out

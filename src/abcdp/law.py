@@ -44,12 +44,48 @@ class Law:
         if isinstance(given, list):
             object.__setattr__(self, "scale", scales)
 
+    @property
+    def name(self) -> str:
+        """The shape as it is written in a sentence."""
+        return {"laplace": "Laplace", "gaussian": "Gaussian", "box": "box"}[self.shape]
+
     def log_density(self, differences: FloatArray) -> FloatArray:
         """Return the log density of each row of differences, up to a constant."""
         sizes = np.abs(differences) / np.asarray(self.scale)
         if self.shape == "gaussian":
             return np.asarray(-0.5 * (sizes**2).sum(axis=-1))
         return np.asarray(-(sizes.sum(axis=-1) if self.shape == "laplace" else sizes.max(axis=-1)))
+
+    def variance(self, width: int, *, whole: bool = False) -> float:
+        """Return the variance of an entry of a vector of `width`, all of one scale; `whole` for whole numbers."""
+        if isinstance(self.scale, tuple):
+            raise LawError("a law with a scale for each entry has a variance for each entry.")
+        s = self.scale
+        if self.shape == "gaussian":
+            if not whole or s > 3:
+                return s**2
+            near = np.arange(-60.0, 61.0)
+            return _moment(near**2 / (2.0 * s**2), near)
+        if self.shape == "laplace":
+            return 2.0 * s**2 if not whole else 0.5 / math.sinh(0.5 / s) ** 2
+        # a uniform point of a cube whose radius has the law of (2R + 1)**width exp(-R / s)
+        if not whole or s > 1000:
+            return (width + 1.0) * (width + 2.0) / 3.0 * s**2
+        radii = np.arange(math.ceil((2.0 * width + 60.0) * s) + 60)
+        return _moment(radii / s - width * np.log(2.0 * radii + 1.0), np.sqrt(radii * (radii + 1.0) / 3.0))
+
+    def draws(self, count: int, width: int, rng: np.random.Generator) -> FloatArray:
+        """Return `count` vectors of `width` entries, of the law on real numbers: public randomness, not for a release.
+
+        A draw of box noise is a uniform point of a cube whose radius is a sum of width + 1 exponential variables.
+        """
+        if self.shape == "laplace":
+            out = rng.laplace(size=(count, width))
+        elif self.shape == "gaussian":
+            out = rng.standard_normal((count, width))
+        else:
+            out = rng.uniform(-1.0, 1.0, (count, width)) * rng.gamma(width + 1.0, size=(count, 1))
+        return np.asarray(out * np.asarray(self.scale))
 
     def to_json(self) -> dict[str, Any]:
         """Return the law as plain values."""
@@ -61,3 +97,9 @@ class Law:
         if not isinstance(values, dict) or set(values) != {"shape", "scale"}:
             raise LawError("a law of noise is an object with a shape and a scale.")
         return cls(**values)
+
+
+def _moment(energies: FloatArray, values: FloatArray) -> float:
+    """Return the mean of squared values under probabilities proportional to exp(-energy)."""
+    weights = np.exp(energies.min() - energies)
+    return float((weights * values**2).sum() / weights.sum())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.bank import Bank, Header, Shard, ShardData, bank_digest, write_manifest, write_shard
-from abcdp.distance import LearnedSummary, SummaryDistance, certified_line
+from abcdp._storage import Folder, open_folder
+from abcdp._tighten import tightened
+from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
+from abcdp.distance import ClusterSummary, LearnedSummary, MeanDistance, SummaryDistance, certified_line
 from abcdp.errors import BankError, DistanceError
 from abcdp.model import OK
 
@@ -18,6 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
 _HELD_OUT = 5  # every fifth row judges the fit
+_LINE = 81  # records on a grid over the domain, to tighten by; what is certified later is another, finer grid
 _MARGIN = 1e-6  # of their width: rounding must not clip
 
 
@@ -47,16 +49,18 @@ def learn(
     if fine.sum() < 10 * len(bank.parameters) + 10:
         raise BankError(f"{int(fine.sum())} draws are too few to learn a summary from.")
     rows, theta = bank.rows[fine], bank.theta[fine]
-    weights, explained = _fit(rows, theta)
-    weights = _centred(_directions(weights, rows, dims), rows)
-    distance = _limited(base, weights, rows)
-    return Learned(
-        _encoded(bank, distance, None if to is None else Path(to)), dict(zip(bank.parameters, explained, strict=True))
-    )
+    weights, explained = _fit(base, rows, theta)
+    weights = _directions(weights, rows, dims)
+    distance = _learned(base, weights, rows)
+    encoded = _encoded(bank, distance, None if to is None else open_folder(to))
+    return Learned(encoded, dict(zip(bank.parameters, explained, strict=True)))
 
 
-def _fit(rows: FloatArray, theta: FloatArray) -> tuple[FloatArray, list[float]]:
-    """Return the weights of the best ridge, for parameters in units of their spread, and the explained variances."""
+def _fit(base: SummaryDistance, rows: FloatArray, theta: FloatArray) -> tuple[FloatArray, list[float]]:
+    """Return weights for parameters in units of their spread, and the explained variances on held-out rows.
+
+    They are those of the best ridge, then tightened where the features of single records are known.
+    """
     spread = theta.std(axis=0)
     target = (theta - theta.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     centred = rows - rows.mean(axis=0)
@@ -66,14 +70,25 @@ def _fit(rows: FloatArray, theta: FloatArray) -> tuple[FloatArray, list[float]]:
     gram = centred[~held].T @ centred[~held]
     moment = centred[~held].T @ target[~held]
     size = np.trace(gram) / len(gram)
-    best: tuple[float, FloatArray, FloatArray] | None = None
-    for ridge in _RIDGES:
-        weights = np.linalg.solve(gram + ridge * size * np.eye(len(gram)), moment)
-        left = ((target[held] - centred[held] @ weights) ** 2).mean(axis=0)
-        if best is None or left.sum() < best[0]:
-            best = float(left.sum()), weights, left
-    assert best is not None  # noqa: S101 - there is a ridge
-    return best[1], [float(1.0 - v) for v in best[2]]
+
+    def left(weights: FloatArray) -> FloatArray:
+        return np.asarray(((target[held] - centred[held] @ weights) ** 2).mean(axis=0))
+
+    ridges = [np.linalg.solve(gram + ridge * size * np.eye(len(gram)), moment) for ridge in _RIDGES]
+    weights = min(ridges, key=lambda found: left(found).sum())
+    records = _records(base)
+    if records is not None:
+        records = np.where(_varying(rows), records - rows.mean(axis=0), 0.0)
+        weights = tightened(weights, records, (centred[~held], target[~held]), (centred[held], target[held]))
+    return weights, [float(1.0 - v) for v in left(weights)]
+
+
+def _records(base: SummaryDistance) -> FloatArray | None:
+    """Return the features of records all over the domain, where that is a line or a few cases."""
+    if not isinstance(base, MeanDistance):
+        return None
+    curved = base.curvatures()
+    return base.cases() if curved is None else base.record_features(np.linspace(*curved[0], _LINE)[:, None])
 
 
 def _varying(rows: FloatArray) -> npt.NDArray[np.bool_]:
@@ -101,7 +116,16 @@ def _centred(weights: FloatArray, rows: FloatArray) -> FloatArray:
     return weights
 
 
-def _limited(base: SummaryDistance, weights: FloatArray, rows: FloatArray) -> LearnedSummary:
+def _learned(base: SummaryDistance, weights: FloatArray, rows: FloatArray) -> LearnedSummary | ClusterSummary:
+    """Return the distance of these combinations of a base's summaries."""
+    if isinstance(base, ClusterSummary):
+        return base.along(weights)
+    if isinstance(base, MeanDistance):
+        return _limited(base, _centred(weights, rows))
+    raise DistanceError(f"it is not known how far neighbours move combinations of {base.kind!r} summaries.")
+
+
+def _limited(base: MeanDistance, weights: FloatArray) -> LearnedSummary:
     """Return the learned summary with limits that no record of the domain exceeds, certified where that is possible."""
     certified = certified_line(base, weights)
     if certified is not None:
@@ -115,21 +139,11 @@ def _limited(base: SummaryDistance, weights: FloatArray, rows: FloatArray) -> Le
     return LearnedSummary(base, tuple(map(tuple, weights.tolist())), tuple(map(tuple, limits.tolist())))
 
 
-def _encoded(bank: Bank, distance: LearnedSummary, folder: Path | None) -> Bank:
+def _encoded(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Folder | None) -> Bank:
     """Return the bank with its rows projected, shard by shard."""
-    old = bank.header
-    header = Header(
-        model=old.model,
-        parameters=old.parameters,
-        prior=old.prior,
-        distance=distance,
-        records=old.records,
-        columns=old.columns,
-    )
-    if folder is not None:
-        if folder.exists() and any(folder.iterdir()):
-            raise BankError(f"{folder} exists and is not empty; nothing was written. Choose another folder.")
-        folder.mkdir(parents=True, exist_ok=True)
+    header = replace(bank.header, distance=distance)
+    if folder is not None and folder.state() in ("file", "full"):
+        raise BankError(f"{folder} exists and is not empty; nothing was written. Choose another folder.")
     made: list[tuple[Shard, ShardData]] = []
     for part, (_, data) in zip(bank.parts, bank.shards(), strict=True):
         projected = np.where((data.status == OK)[:, None], distance.project(np.nan_to_num(data.rows, nan=0.0)), np.nan)

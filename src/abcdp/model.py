@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.errors import ModelError
+from abcdp._isolated import Isolated
+from abcdp._status import NOT_FINITE, OK, RAISED, STATUS_WORDS, DrawFailed
+from abcdp._support import Support, as_support
+from abcdp.errors import ModelError, WorkerError
+from abcdp.external import Program
 
 if TYPE_CHECKING:
     from abcdp.distance import Distance
 
-FloatArray = npt.NDArray[np.float64]
+__all__ = ["NOT_FINITE", "OK", "RAISED", "STATUS_WORDS", "Model", "load"]
 
-# What became of a draw. Anything but OK stays in the bank with its parameters and is never accepted.
-OK, RAISED, NOT_FINITE = 0, 1, 2
-STATUS_WORDS = {OK: "fine", RAISED: "simulator raised an error", NOT_FINITE: "simulator returned NaN or infinity"}
+FloatArray = npt.NDArray[np.float64]
 
 # A frozen scipy distribution keeps the generator of the call in progress on itself: two threads may not draw at once.
 _prior_lock = threading.Lock()
@@ -52,6 +56,17 @@ class Model:
         prior's law. Independent marginals with ``ppf`` have one of their own. It lets :func:`abcdp.refine` move freely.
     distance
         The distance to use where none is named, as the command line does.
+    time_limit
+        Seconds that one draw may take. The simulator, which must be per draw (``vectorised=False``), then runs in a
+        process of its own, which is killed where it takes longer; the draw is kept as timed out, is never accepted, and
+        is counted. That costs half a second for each process started and 0.2 ms a draw, and whether a draw near the
+        limit makes it depends on the machine: choose a limit that only what hangs exceeds.
+    support
+        Where the prior allows the parameters: ``"simplex"``, or a pair (low, high) for each, None where it has no end.
+        Continuous scipy distributions say it themselves. It lets a regression adjustment keep to it.
+
+    With a time limit, and for programs (:meth:`command`), every draw has a random stream of its own, so that a draw
+    that was stopped half-way does not change those after it.
 
     Examples
     --------
@@ -74,6 +89,8 @@ class Model:
         log_prior: Callable[[FloatArray], FloatArray] | None = None,
         latent: tuple[int, Callable[[FloatArray], FloatArray]] | None = None,
         distance: Distance | None = None,
+        time_limit: float | None = None,
+        support: Any = None,
     ) -> None:
         self._check_prior(prior, parameters)
         if not callable(simulator):
@@ -87,8 +104,12 @@ class Model:
         self.name = name or str(getattr(simulator, "__name__", type(simulator).__name__))
         self.vectorised = vectorised
         self.distance = distance
+        self.time_limit = self._checked_limit(time_limit, vectorised)
+        self._isolated: Isolated | None = None
+        self._lock = threading.Lock()
         self._log_prior = log_prior
         self._latent = latent
+        self._support = None if support is None else as_support(support, len(names))
 
     @staticmethod
     def _check_prior(prior: Any, parameters: Sequence[str] | None) -> None:
@@ -109,6 +130,64 @@ class Model:
                 "prior without a name: a joint prior needs parameters=[...], the names in the order of its columns; "
                 "a single parameter can be written prior={'name': distribution}."
             )
+
+    @staticmethod
+    def _checked_limit(limit: float | None, vectorised: bool) -> float | None:
+        if limit is None:
+            return None
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < math.inf:
+            raise ModelError(f"time_limit={limit!r}: seconds above 0 that a draw may take.")
+        if vectorised:
+            raise ModelError(
+                "time_limit holds for one draw; give a simulator of one draw and say Model(..., vectorised=False)."
+            )
+        return float(limit)
+
+    @classmethod
+    def command(
+        cls,
+        command: Sequence[str],
+        prior: Any,
+        *,
+        parameters: Sequence[str] | None = None,
+        stdin: Literal["none", "json"] = "none",
+        stdout: Literal["csv", "json", "npy"] = "csv",
+        columns: int = 1,
+        time_limit: float | None = None,
+        **options: Any,
+    ) -> Model:
+        """Return the model whose simulator is a program, run once per draw; see :class:`abcdp.external.Program`.
+
+        >>> from scipy import stats
+        >>> prior = {"rate": stats.gamma(2)}
+        >>> Model.command(["./simulate", "{theta}", "{records}", "--seed={seed}"], prior, time_limit=60)
+        Model('simulate', parameters=('rate',))
+        """
+        cls._check_prior(prior, parameters)
+        words = command if isinstance(command, str) else tuple(map(str, command))
+        names = tuple(prior) if parameters is None else tuple(parameters)
+        limit = cls._checked_limit(time_limit, vectorised=False)
+        program = Program(words, names, stdin, stdout, columns, limit)
+        options = {"name": program.name} | options
+        return cls(prior, program, parameters=parameters, vectorised=False, time_limit=limit, **options)
+
+    @property
+    def runs_apart(self) -> bool:
+        """Whether draws are simulated in other processes, so that this one only waits for them."""
+        return self.time_limit is not None or isinstance(self.simulator, Program)
+
+    def close(self) -> None:
+        """End the processes that wait for further draws, where a time limit made any."""
+        with self._lock:
+            isolated, self._isolated = self._isolated, None
+        if isolated is not None:
+            isolated.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_isolated", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _isolated=None, _lock=threading.Lock())
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, parameters={self.parameters})"
@@ -156,6 +235,17 @@ class Model:
             return len(self.parameters)
         raise ModelError(f"the prior of {self.name!r} is not known as a map; give Model(..., latent=(k, function)).")
 
+    @property
+    def support(self) -> Support | None:
+        """Where the prior allows the parameters, None where that is not known or they are whole numbers."""
+        if self._support is not None:
+            return self._support
+        if isinstance(self.prior, Mapping) and all(
+            hasattr(m, "support") and hasattr(m, "pdf") and not hasattr(m, "pmf") for m in self.prior.values()
+        ):
+            return as_support([m.support() for m in self.prior.values()], len(self.parameters))
+        return "simplex" if type(self.prior).__name__ == "dirichlet_frozen" else None
+
     def from_latent(self, z: FloatArray) -> FloatArray:
         """Return parameters from rows of standard normal numbers: those of the prior, if these are independent."""
         if self._latent is not None:
@@ -200,15 +290,16 @@ class Model:
                 return None, np.full(len(theta), RAISED, dtype=np.int8), error
         else:
             parts: list[FloatArray | None] = []
-            for row in range(len(theta)):
+            streams: Iterable[np.random.Generator] = rng.spawn(len(theta)) if self.runs_apart else itertools.repeat(rng)
+            for row, stream in zip(range(len(theta)), streams, strict=False):
                 try:
-                    parts.append(self._shaped(self.simulator(theta[row], records, rng), (records,)))
-                except ModelError:
+                    parts.append(self._shaped(self._one(theta[row], records, stream), (records,)))
+                except (ModelError, WorkerError):
                     raise
                 except Exception as error:
                     trouble = error
                     parts.append(None)
-                    status[row] = RAISED
+                    status[row] = error.status if isinstance(error, DrawFailed) else RAISED
             columns = {part.shape[1] for part in parts if part is not None}
             if len(columns) > 1:
                 raise ModelError(f"simulator {self.name!r} returned {sorted(columns)} columns for different draws.")
@@ -224,6 +315,15 @@ class Model:
             data = np.where(bad[:, None, None], 0.0, data)
             status[bad] = NOT_FINITE
         return data, status, trouble
+
+    def _one(self, theta: FloatArray, records: int, rng: np.random.Generator) -> Any:
+        if self.time_limit is None or isinstance(self.simulator, Program):  # a program keeps its own time
+            return self.simulator(theta, records, rng)
+        with self._lock:
+            if self._isolated is None:
+                self._isolated = Isolated(self.simulator, self.name)
+            isolated = self._isolated
+        return isolated(theta, records, rng, self.time_limit)
 
     def _shaped(self, result: Any, expected: tuple[int, ...]) -> FloatArray:
         data = np.asarray(result)

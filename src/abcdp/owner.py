@@ -13,11 +13,11 @@ from abcdp import _execute
 from abcdp.bank import Bank
 from abcdp.errors import DataError, MechanismError
 from abcdp.guarantee import Guarantee, Unit
-from abcdp.mechanisms import Calibrated, Calibration, Mechanism, NearestCalibration, SummaryCalibration
+from abcdp.mechanisms import Calibrated, Mechanism
 from abcdp.mechanisms.base import exact
 from abcdp.noise import FastNoise, Noise, OpenDPNoise
 from abcdp.private import PrivateData, load_records
-from abcdp.release import BankPrefix, Release, ReleasedSummary
+from abcdp.release import BankPrefix, Release
 
 if TYPE_CHECKING:
     from abcdp.ledger import Dataset, Ledger
@@ -102,7 +102,7 @@ def release(
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
     source = _source(noise, calibration)
-    _execute.check_memory(bank, memory)
+    _execute.check_memory(bank, memory, calibration)
     bank.verify()
     records = load_records(data, columns)
     book.check_data(dataset, records.records)
@@ -155,7 +155,7 @@ def _run(
     request: str,
     noise: str,
 ) -> Release:
-    answer = _answer(bank, records, calibration, source)
+    answer = _execute.answer(bank, records, calibration, source)
     _reached("after the noise")
     return Release(
         dataset=entry.name,
@@ -174,21 +174,6 @@ def _run(
         noise=noise,
         **answer,
     )
-
-
-def _answer(bank: Bank, records: PrivateData, calibration: Calibrated, source: Noise) -> dict[str, Any]:
-    """Run the mechanism on the records and return the parts of a release that it decides."""
-    if isinstance(calibration, SummaryCalibration):
-        (values,) = _execute.run_private_summary(bank, records, calibration, source)
-        released = ReleasedSummary(values=tuple(map(int, values)), steps=calibration.steps, law=calibration.law)
-        return {"summary": released}
-    if isinstance(calibration, NearestCalibration):
-        (outcome,) = _execute.run_nearest(bank, records, calibration, source)
-    else:
-        assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
-        (outcome,) = _execute.run_sparse_vector(bank, records, calibration, source)
-    theta = tuple(tuple(map(float, row)) for row in bank.take(outcome.accepted))
-    return {"accepted": outcome.accepted, "examined": outcome.examined, "theta": theta}
 
 
 def _reached(step: str) -> None:

@@ -93,40 +93,71 @@ def predictive(synthetic: FloatArray, names: list[str] | None = None) -> Any:
 
 
 def plan_curves(plan: Any) -> Any:
-    """Return a figure of a plan: error against threshold for each number of accepts, and the best error by budget."""
-    figure, axes = _figure(1, 2, 10.5, 3.8)
+    """Return a figure of a plan: error against threshold for sparse vector, and every mechanism's error by budget."""
+    figure, axes = _figure(1, 2, 11.5, 3.8)
     left, right = axes[0]
-    kinds = sorted({(c.mechanism.accept, c.mechanism.resample) for c in plan.candidates})
-    for accept, resample in kinds:
-        found = [c for c in plan.candidates if (c.mechanism.accept, c.mechanism.resample) == (accept, resample)]
-        found.sort(key=lambda c: c.mechanism.threshold)
-        label = f"{accept} accepts" + (", resampled" if resample else "")
-        left.errorbar(
-            [c.mechanism.threshold for c in found],
-            [c.error.mean for c in found],
-            [2 * c.error.error for c in found],
-            marker="o",
-            markersize=3,
-            linewidth=1.2,
-            linestyle=":" if resample else "-",
-            label=label,
-        )
-    left.plot(plan.mechanism.threshold, plan.chosen.error.mean, "*", color="#bc4c00", markersize=14, label="chosen")
-    left.set_xlabel("threshold")
-    if min(c.mechanism.threshold for c in plan.candidates) > 0:
-        left.set_xscale("log")
-    right.set_xscale("log")
+    kinds = dict.fromkeys(c.family for c in (*plan.candidates, *plan.rivals))
+    colors = {kind: f"C{number}" for number, kind in enumerate(kinds)}
+    _plan_candidates(left, plan, colors)
+    for kind, color in colors.items():
+        found = [c for c in plan.rivals if c.family == kind]
+        budgets, means = [c.mechanism.epsilon for c in found], [c.error.mean for c in found]
+        right.errorbar(budgets, means, [2 * c.error.error for c in found], fmt="o-", ms=3, color=color, label=kind)
     budgets = [c.mechanism.epsilon for c in plan.curve]
-    right.errorbar(budgets, [c.error.mean for c in plan.curve], [2 * c.error.error for c in plan.curve], marker="o")
+    right.plot(budgets, [c.error.mean for c in plan.curve], color=INK, linewidth=5.0, alpha=0.2, label="best")
+    right.plot(plan.mechanism.epsilon, plan.chosen.error.mean, "*", color="#bc4c00", markersize=14, label="chosen")
     right.set_xlabel("epsilon")
+    _log_ticks(right, budgets)
     for axis in (left, right):
         axis.axhline(plan.prior.mean, color=PRIOR, linestyle="--", linewidth=1.0, label="prior")
         axis.set_ylim(bottom=0)
+        axis.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     left.set_ylabel("error of the posterior mean\n(in units of the prior's spread)")
-    left.set_title(f"epsilon = {plan.mechanism.epsilon:g}", fontsize=10)
-    right.set_title("what another budget would buy", fontsize=10)
-    figure.legend(*left.get_legend_handles_labels(), fontsize=7, frameon=False, loc="outside right upper")
+    left.set_title(f"tried at epsilon = {plan.mechanism.epsilon:g}", fontsize=10)
+    right.set_title("what to expect, and what another budget would buy", fontsize=10)
     return figure
+
+
+def _plan_candidates(axis: Any, plan: Any, colors: dict[str, str]) -> None:
+    """Draw the candidates: those with a threshold against it, the best of every other kind as a level."""
+    sparse = [c for c in plan.candidates if hasattr(c.mechanism, "threshold")]
+    groups: dict[tuple[int, bool, str], list[Any]] = {}
+    for c in sparse:
+        groups.setdefault((c.draws, c.mechanism.resample, c.mechanism.noise), []).append(c)
+    shades = {draws: 0.35 + 0.65 * place for place, draws in _placed({draws for draws, _, _ in groups})}
+    for (draws, resample, noise), found in groups.items():
+        found.sort(key=lambda c: c.mechanism.threshold)
+        axis.plot(
+            [c.mechanism.threshold for c in found],
+            [c.error.mean for c in found],
+            marker="o" if noise == "laplace" else "v",
+            markersize=3,
+            linestyle=":" if resample else "-",
+            color=colors[found[0].family],
+            alpha=shades[draws],
+            label=f"c = {draws}" + (", resampled" if resample else "") + ("" if noise == "laplace" else ", one-sided"),
+        )
+    others = {c.family: c for c in sorted(plan.candidates, key=lambda c: -c.error.mean) if c not in sparse}
+    for kind, c in others.items():
+        axis.axhline(c.error.mean, color=colors[kind], linewidth=1.2, linestyle="-.", label=kind)
+    levels = sorted({c.mechanism.threshold for c in sparse})
+    axis.set_xlabel("threshold of sparse vector" if sparse else "")
+    if levels and levels[0] > 0:
+        _log_ticks(axis, levels[:: max(1, len(levels) // 4)])
+    elif not levels:
+        axis.set_xticks([])
+
+
+def _placed(numbers: set[int]) -> list[tuple[float, int]]:
+    """Return numbers in falling order, each with its place from 0 to 1."""
+    ordered = sorted(numbers, reverse=True)
+    return [(place / max(1, len(ordered) - 1), number) for place, number in enumerate(ordered)]
+
+
+def _log_ticks(axis: Any, places: list[float]) -> None:
+    axis.set_xscale("log")
+    axis.set_xticks(places, [f"{place:.3g}" for place in places])
+    axis.set_xticks([], minor=True)
 
 
 def as_png(figure: Any) -> str:

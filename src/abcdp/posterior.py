@@ -5,120 +5,242 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._support import Support, as_support
+from abcdp._version import __version__
+from abcdp.adjust import adjusted, enough_draws
 from abcdp.bank import Bank
 from abcdp.errors import BankError, PosteriorWarning, ReleaseError
+from abcdp.mechanisms import gap_weights
 from abcdp.model import OK
+from abcdp.noisy import NoisySummary
 from abcdp.release import Release
-from abcdp.weighting import effective_size, log_likelihoods, nearest, resampled
+from abcdp.weighting import Noisy, check_summary, effective_size, log_likelihoods, nearest, resampled
 
 if TYPE_CHECKING:
     import xarray
 
-Method = Literal["auto", "weights", "nearest"]
+Method = Literal["auto", "weights", "nearest", "regression"]
 
 PRIOR_DRAWS = 4000
 NEAREST_SHARE = 0.002  # of the bank's draws, where the nearest have to stand in for weights
+MOST_ADJUSTED = 500_000  # draws of the bank that a regression looks at: more would not fit it better
 ENOUGH = 50.0  # effective draws below which weights say more about luck than about the parameters
+NO_GUARANTEE = (
+    "None of this library: the noisy numbers were published by somebody else, under whatever guarantee they state."
+)
 
 
 def posterior(
-    release: Release | str | os.PathLike[str],
+    release: Release | NoisySummary | str | os.PathLike[str],
     bank: Bank | str | os.PathLike[str],
     *,
     draws: int = 1000,
     method: Method = "auto",
+    support: Any = None,
     seed: int = 0,
 ) -> xarray.DataTree:
-    """Return the posterior that a release gives.
+    """Return the posterior that a release gives, or that somebody else's noisy statistics give.
 
-    Of sparse vector the accepted draws are the posterior. From a private summary any number of `draws` is made: by
-    ``"weights"``, the exact posterior given what was released, noise included; or by the ``"nearest"`` draws of the
-    bank.
-    ``"auto"`` takes the weights unless fewer than 50 effective draws carry them, and warns then.
+    Of sparse vector and of the nearest draws the accepted draws are the posterior (chosen in proportion to their gaps,
+    where those were released and the method is not ``"nearest"``). From a private summary any number of
+    `draws` is made: by ``"weights"``, the exact posterior given what was released, noise included; by
+    ``"regression"``, the nearest draws of the bank with noise added to their summaries, adjusted along a local linear
+    fit: an approximation whose spread includes the noise; or by the ``"nearest"`` draws of the bank as they are.
+    ``"auto"`` takes the weights unless fewer than 50 effective draws carry them; then regression where the support of
+    the prior is known and the bank has ten draws to each number of a summary, else the nearest; and it warns.
 
-    The result is an :class:`xarray.DataTree` with the groups ``posterior`` (one variable per parameter), ``prior``
-    (draws of the bank), ``sample_stats`` (the bank's row of each draw), and the guarantee in its attributes. The draws
-    are independent: use ``arviz.summary(kind="stats")``.
+    Parameters
+    ----------
+    release, bank
+        A release and its bank; or a :class:`abcdp.NoisySummary` and a bank whose summaries are the same statistics.
+    draws, method, seed
+        How many draws of the posterior are made, how, and with which public randomness.
+    support
+        Where the prior allows the parameters, for the regression, if the bank does not say: ``"simplex"``, or a pair
+        (low, high) for each of them, None where it has no end.
+
+    Returns
+    -------
+    An :class:`xarray.DataTree` with the groups ``posterior`` (one variable per parameter), ``prior`` (draws of the
+    bank), ``sample_stats`` (the bank's row of each draw), and the guarantee in its attributes. The draws are
+    independent: use ``arviz.summary(kind="stats")``.
     """
-    release = release if isinstance(release, Release) else Release.load(release)
+    if not isinstance(release, Release | NoisySummary):
+        release = Release.load(release)
     used = bank_of(release, bank)
-    rows, notes = _accepted(release) if release.summary is None else _weighted(release, used, draws, method, seed)
-    theta = used.take(rows.tolist())
-    if release.summary is None and not np.array_equal(theta, np.array(release.theta)):
+    summary = summary_of(release)
+    if summary is not None:
+        theta, rows, notes = _inferred(summary, used, draws, method, support, seed)
+        return as_tree(release, used, theta, {"bank_row": rows}, notes)
+    assert isinstance(release, Release)  # noqa: S101 - anything else has a summary
+    if not np.array_equal(used.take(release.accepted), np.array(release.theta).reshape(-1, len(used.parameters))):
         raise ReleaseError("the release's parameters are not those of the bank's rows; one of them was edited.")
-    return as_tree(release, used, theta, {"bank_row": rows}, notes)
+    rows, notes = _accepted(release, draws, method, seed)
+    return as_tree(release, used, used.take(rows.tolist()), {"bank_row": rows}, notes)
+
+
+def summary_of(release: Release | NoisySummary) -> Noisy | None:
+    """Return the noisy summary that a posterior starts from, None where a release has accepted draws instead."""
+    return release if isinstance(release, NoisySummary) else release.summary
 
 
 def as_tree(
-    release: Release, bank: Bank, theta: npt.NDArray[np.float64], stats: dict[str, Any], notes: dict[str, Any]
+    release: Release | NoisySummary,
+    bank: Bank,
+    theta: npt.NDArray[np.float64],
+    stats: dict[str, Any],
+    notes: dict[str, Any],
 ) -> xarray.DataTree:
     """Return draws of a posterior in ArviZ's form, beside the prior, with the guarantee in the attributes."""
     from arviz_base import from_dict
 
     tree: xarray.DataTree = from_dict(
         {
-            "posterior": _variables(release.parameters, theta),
-            "prior": _variables(release.parameters, prior_draws(bank)),
+            "posterior": _variables(bank.parameters, theta),
+            "prior": _variables(bank.parameters, prior_draws(bank)),
             "sample_stats": {name: values[None] for name, values in stats.items()},
         }
     )
-    tree.attrs.update(
-        {
-            "software": release.software,
-            "model": release.model,
-            "dataset": release.dataset,
-            "guarantee": release.guarantee.describe(),
-            "guarantee_json": json.dumps(release.guarantee.to_json()),
-            "mechanism_json": json.dumps(release.mechanism.to_json()),
-            "bank_digest": release.bank.digest,
-            **notes,
-        }
-    )
+    tree.attrs.update({"model": bank.header.model, **_origin(release, bank), **notes})
     return tree
 
 
-def _accepted(release: Release) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+def _origin(release: Release | NoisySummary, bank: Bank) -> dict[str, Any]:
+    """Return in words and numbers where a posterior comes from, and what protects whom."""
+    if isinstance(release, NoisySummary):
+        return {
+            "software": f"abcdp {__version__}",
+            "guarantee": NO_GUARANTEE,
+            "noisy_summary": release.describe(),
+            "noise_json": json.dumps(release.law.to_json()),
+            "bank_digest": bank.digest,
+        }
+    return {
+        "software": release.software,
+        "dataset": release.dataset,
+        "guarantee": release.guarantee.describe(),
+        "guarantee_json": json.dumps(release.guarantee.to_json()),
+        "mechanism_json": json.dumps(release.mechanism.to_json()),
+        "bank_digest": release.bank.digest,
+    }
+
+
+def _accepted(release: Release, draws: int, method: Method, seed: int) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
     if not release.accepted:
         raise ReleaseError(
             "no draw was accepted, so there is no posterior. The budget is spent; for another request choose a larger "
             "threshold, a larger bank, or plan with simulated truths first."
         )
-    return np.array(release.accepted), {"method": "accepted draws"}
+    rows = np.array(release.accepted)
+    if not release.gaps or method == "nearest":
+        return rows, {"method": "accepted draws"}
+    weights = gap_weights(release.gaps)
+    notes = {"method": "accepted draws, weighted by their gaps", "effective_sample_size": effective_size(weights)}
+    return rows[resampled(weights, draws, np.random.default_rng(seed))], notes
 
 
-def _weighted(
-    release: Release, bank: Bank, draws: int, method: Method, seed: int
-) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
-    assert release.summary is not None  # noqa: S101 - the caller looked
+def _inferred(
+    summary: Noisy, bank: Bank, draws: int, method: Method, support: Any, seed: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], dict[str, Any]]:
+    """Return parameters, the bank's row of each, and how they were found."""
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
         raise ReleaseError(f"draws={draws!r}: a whole number of at least 1.")
-    if method not in ("auto", "weights", "nearest"):
-        raise ReleaseError(f"method={method!r}: choose auto, weights or nearest.")
-    weights = log_likelihoods(release.summary, bank)
-    size = effective_size(weights)
-    if method == "auto" and size < ENOUGH:
-        draws = min(draws, max(int(ENOUGH), int(np.isfinite(weights).sum() * NEAREST_SHARE)))
-        warnings.warn(
-            f"only {size:.0f} effective draws of the bank explain the released summary; the {draws} nearest are taken "
-            "instead, whose spread is wider than the posterior's. A larger bank would help.",
-            PosteriorWarning,
-            stacklevel=3,
+    if method not in get_args(Method):
+        raise ReleaseError(f"method={method!r}: choose auto, weights, regression or nearest.")
+    known = support_of(bank, support)
+    if known is None and method == "regression":
+        raise ReleaseError(
+            "the bank does not say where the prior allows the parameters: give support='simplex', or support=[(low, "
+            "high), ...] with None where a parameter has no end."
         )
-        method = "nearest"
+    weights = log_likelihoods(summary, bank)
+    size = effective_size(weights)
+    if method == "auto":
+        method, draws = fallback(weights, size, draws, bank if known is not None else None)
+        if method != "weights":
+            warnings.warn(_told(method, size, draws), PosteriorWarning, stacklevel=3)
+    rng = np.random.default_rng(seed)
+    if method == "regression":
+        assert known is not None  # noqa: S101 - looked at above
+        return _adjusted(summary, bank, draws, known, rng, size)
     if method == "nearest":
-        return nearest(weights, draws), {"method": "nearest draws", "effective_sample_size": size}
-    rows = resampled(weights, draws, np.random.default_rng(seed))
-    return rows, {"method": "noise-aware weights", "effective_sample_size": size}
+        rows, how = nearest(weights, draws), "nearest draws"
+    else:
+        rows, how = resampled(weights, draws, rng), "noise-aware weights"
+    return bank.take(rows.tolist()), rows, {"method": how, "effective_sample_size": size}
 
 
-def bank_of(release: Release, bank: Bank | str | os.PathLike[str]) -> Bank:
-    """Return the part of a bank that a release used."""
+def support_of(bank: Bank, given: Any = None) -> Support | None:
+    """Return where the prior allows the parameters, as given or as the bank says, None where nobody does."""
+    return bank.header.support if given is None else as_support(given, len(bank.parameters))
+
+
+def fallback(weights: npt.NDArray[np.float64], size: float, draws: int, known: Bank | None) -> tuple[Method, int]:
+    """Return what ``"auto"`` does with weights of this effective size, and with how many draws.
+
+    `known` is the bank where the support of its prior is known.
+    """
+    if size >= ENOUGH:
+        return "weights", draws
+    fine = int(np.isfinite(weights).sum())
+    if known is not None and enough_draws(fine, known.header.width, len(known.parameters)):
+        return "regression", draws
+    return "nearest", min(draws, max(int(ENOUGH), int(fine * NEAREST_SHARE)))
+
+
+def _told(method: Method, size: float, draws: int) -> str:
+    """Return in words why something else takes the place of weights."""
+    instead = (
+        "a regression adjustment takes their place, an approximation whose spread includes the noise."
+        if method == "regression"
+        else f"the {draws} nearest are taken instead, whose spread is wider than the posterior's."
+    )
+    return (
+        f"only {size:.0f} effective draws of the bank explain the released summary; {instead} A larger bank would "
+        "help, or abcdp.refine with the simulator."
+    )
+
+
+def _adjusted(
+    summary: Noisy, bank: Bank, draws: int, support: Support, rng: np.random.Generator, size: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], dict[str, Any]]:
+    numbers, rows, parameters = _first_draws(bank, MOST_ADJUSTED)
+    theta, log_weights, near = adjusted(summary, rows, parameters, support, rng)
+    chosen = resampled(log_weights, draws, rng)
+    notes = {
+        "method": "regression adjustment",
+        "effective_sample_size": effective_size(log_weights),
+        "effective_sample_size_of_weights": size,
+    }
+    return theta[chosen], numbers[near[chosen]], notes
+
+
+def _first_draws(
+    bank: Bank, most: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the numbers, summaries and parameters of the first draws whose simulation worked."""
+    parts, start, count = [], 0, 0
+    for _, shard in bank.shards():
+        fine = np.flatnonzero(shard.status == OK)[: most - count]
+        parts.append((start + fine, shard.rows[fine], shard.theta[fine]))
+        start, count = start + len(shard.status), count + len(fine)
+        if count >= most:
+            break
+    numbers, rows, theta = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return numbers, rows, theta
+
+
+def bank_of(release: Release | NoisySummary, bank: Bank | str | os.PathLike[str]) -> Bank:
+    """Return the part of a bank that a release used; of somebody else's statistics, all of it."""
     bank = bank if isinstance(bank, Bank) else Bank(bank)
+    if isinstance(release, NoisySummary):
+        check_summary(release, bank)
+        return bank
     try:
         used = bank.containing(release.bank.digest, release.bank.shards)
     except BankError as error:

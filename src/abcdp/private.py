@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
-from pathlib import Path
+import re
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._storage import connect, is_url, shown
 from abcdp.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
@@ -54,7 +57,7 @@ class PrivateData:
 
 
 def load_records(source: Any, columns: list[str] | None = None) -> PrivateData:
-    """Return records from an array, or from a CSV, Parquet or .npy file.
+    """Return records from an array, or from a CSV, Parquet or .npy file, by its path or URL.
 
     `columns` selects and orders columns of a CSV or Parquet file by name; a CSV file without a header has none.
     Empty cells become NaN, which distances replace by a public value.
@@ -63,37 +66,51 @@ def load_records(source: Any, columns: list[str] | None = None) -> PrivateData:
         return source
     if not isinstance(source, str | os.PathLike):
         return PrivateData(source)
-    path = Path(source)
-    if not path.is_file():
-        raise DataError(f"{path} does not exist or is not a file.")
-    if path.suffix not in FORMATS:
-        raise DataError(f"{path.name}: unknown format {path.suffix!r}; use {', '.join(FORMATS)}.")
+    where, suffix, content = _fetched(os.fspath(source))
+    if suffix not in FORMATS:
+        raise DataError(f"{where}: unknown format {suffix!r}; use {', '.join(FORMATS)}.")
     try:
-        if path.suffix == ".npy":
+        if suffix == ".npy":
             if columns:
                 raise DataError("an .npy file has no column names; leave columns out.")
-            return PrivateData(np.load(path, allow_pickle=False))
-        table = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
+            return PrivateData(np.load(content, allow_pickle=False))
+        table = _read_csv(content) if suffix == ".csv" else _read_parquet(content)
     except DataError:
         raise
     except Exception as error:  # the cause may quote a cell, so only its kind is told
-        raise DataError(f"{path.name} cannot be read as {path.suffix[1:]} ({type(error).__name__}).") from None
-    return PrivateData(_numbers(table, columns, path.name))
+        raise DataError(f"{where} cannot be read as {suffix[1:]} ({type(error).__name__}).") from None
+    return PrivateData(_numbers(table, columns, where))
 
 
-def _read_parquet(path: Path) -> Any:
+def _fetched(place: str) -> tuple[str, str, Any]:
+    """Return a file's name, its suffix, and what to read it from: its path, or the bytes behind a URL."""
+    if not is_url(place):
+        path = Path(place)
+        if not path.is_file():
+            raise DataError(f"{path} does not exist or is not a file.")
+        return path.name, path.suffix, path
+    where = shown(place)
+    filesystem, path_there = connect(place)
+    try:
+        with filesystem.open_input_stream(path_there) as file:
+            return where, PurePosixPath(path_there).suffix, io.BytesIO(file.read())
+    except OSError as error:
+        raise DataError(f"{where} cannot be fetched ({type(error).__name__}).") from None
+
+
+def _read_parquet(source: Any) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.read_table(path)
+    return pq.read_table(source)
 
 
-def _read_csv(path: Path) -> Any:
+def _read_csv(source: Any) -> Any:
     from pyarrow import csv
 
-    with path.open(encoding="utf-8-sig") as file:
-        cells = file.readline().strip().split(",")
+    content = source.read() if isinstance(source, io.BytesIO) else source.read_bytes()
+    cells = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode("utf-8-sig").strip().split(",")
     named = not all(_is_number(cell) for cell in cells)
-    return csv.read_csv(path, read_options=csv.ReadOptions(autogenerate_column_names=not named))
+    return csv.read_csv(io.BytesIO(content), read_options=csv.ReadOptions(autogenerate_column_names=not named))
 
 
 def _is_number(cell: str) -> bool:

@@ -17,21 +17,22 @@ import numpy.typing as npt
 
 from abcdp._progress import Advance
 from abcdp._progress import progress as progress_bar
+from abcdp.adjust import adjusted
 from abcdp.bank import Bank
 from abcdp.errors import ReleaseError
 from abcdp.model import OK, Model
-from abcdp.posterior import as_tree, bank_of
-from abcdp.release import Release, ReleasedSummary
-from abcdp.weighting import effective_size, resampled
+from abcdp.noisy import NoisySummary
+from abcdp.posterior import as_tree, bank_of, summary_of
+from abcdp.release import Release
+from abcdp.weighting import Noisy, effective_size, resampled
 
 if TYPE_CHECKING:
     import xarray
 
-    from abcdp.distance import Distance
-
 FloatArray = npt.NDArray[np.float64]
 
 _FROM_PRIOR = 0.1  # of each population: heavy enough tails for bounded weights
+_CENTRES = 300  # of the mixture that a round draws from
 _BATCH_VALUES = 1 << 18
 _STALLED = 1.2  # a power of the likelihood that grows by less than this will not reach 1
 
@@ -52,7 +53,7 @@ class _Population:
 
 
 def refine(
-    release: Release | str | os.PathLike[str],
+    release: Release | NoisySummary | str | os.PathLike[str],
     model: Model,
     bank: Bank | str | os.PathLike[str],
     *,
@@ -69,21 +70,28 @@ def refine(
     ----------
     release, bank
         A release by :class:`abcdp.PrivateSummary` and its bank, which names the distance and the records per
-        simulation.
+        simulation; or a :class:`abcdp.NoisySummary` and a bank whose summaries are the same statistics.
     model
         The simulator; its prior must be a map of standard normal numbers (marginals with ``ppf``, or ``latent=``).
     goal, draws, population, simulations
         The effective sample size to reach, the draws to return, the simulations of a round, and the most in all.
     """
-    release = release if isinstance(release, Release) else Release.load(release)
-    if release.summary is None:
+    if not isinstance(release, Release | NoisySummary):
+        release = Release.load(release)
+    summary = summary_of(release)
+    if summary is None:
         raise ReleaseError("refine needs a release with a summary: make one with abcdp.PrivateSummary.")
     used = bank_of(release, bank)
-    if model.parameters != release.parameters:
-        raise ReleaseError(f"the release has the parameters {release.parameters}, the model {model.parameters}.")
+    if model.parameters != used.parameters:
+        raise ReleaseError(f"the bank has the parameters {used.parameters}, the model {model.parameters}.")
+    if not (isinstance(goal, int | float) and 0 < goal < float("inf")):
+        raise ReleaseError(f"goal={goal!r}: an effective sample size is a number above 0.")
+    for name, value, least in (("draws", draws, 1), ("population", population, 100), ("simulations", simulations, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ReleaseError(f"{name}={value!r}: a whole number of at least {least}.")
     rng = np.random.default_rng(seed)
     with progress_bar("refining, at most", simulations, progress) as advance:
-        found, weights, spent = _populate(release.summary, model, used, goal, population, simulations, rng, advance)
+        found, weights, spent = _populate(summary, model, used, goal, population, simulations, rng, advance)
     rows = resampled(weights, draws, rng)
     notes = {
         "method": "refined, noise-aware weights",
@@ -94,7 +102,7 @@ def refine(
 
 
 def _populate(
-    summary: ReleasedSummary,
+    summary: Noisy,
     model: Model,
     bank: Bank,
     goal: float,
@@ -108,30 +116,45 @@ def _populate(
     First the proposal is sharpened for as long as a population can follow; then it stays, and simulations are gathered
     until the weights of the whole likelihood carry enough.
     """
-    z = rng.standard_normal((size, model.latent_dimension))
-    current = _simulated(z, _log_normal(z), summary, model, bank, rng)
-    spent, power, before = size, _sharpest(current, size), 0.0
-    while power < 1.0 and power > _STALLED * before and spent < most:
-        centres = current.z[resampled(current.log_weights(power), min(size, 500), rng)]
-        current = _simulated(*_proposed(centres, size, rng), summary, model, bank, rng)
-        spent += size
-        advance(size)
+    run = _Simulator(summary, model, bank, rng, advance)
+    current, power = _start(run, size, rng)
+    before = 0.0
+    while power < 1.0 and power > _STALLED * before and run.spent < most:
+        centres = current.z[resampled(current.log_weights(power), _CENTRES, rng)]
+        current, _ = run(*_proposed(centres, size, rng))
         before, power = power, _sharpest(current, size)
-    centres = current.z[resampled(current.log_weights(power), min(size, 500), rng)]
+    centres = current.z[resampled(current.log_weights(power), _CENTRES, rng)]
     kept = current if power >= 1.0 else None
-    while kept is None or effective_size(kept.log_weights(1.0)) < goal:
-        if spent >= most:
-            reached = effective_size(kept.log_weights(1.0)) if kept is not None else 0.0
+    while (reached := 0.0 if kept is None else effective_size(kept.log_weights(1.0))) < goal:
+        if run.spent >= most:
             raise ReleaseError(
-                f"{spent} simulations reached {reached:.0f} effective draws, not {goal:g}; allow more simulations, or "
-                "settle for a smaller goal."
+                f"{run.spent} simulations reached {reached:.0f} effective draws, not {goal:g}; allow more simulations, "
+                "or settle for a smaller goal."
             )
-        more = min(10 * size, most - spent + size)
-        fresh = _simulated(*_proposed(centres, more, rng), summary, model, bank, rng)
-        spent += more
-        advance(more)
+        # as many as the weights so far promise to be enough, in steps that a lucky few cannot make too short
+        needed = size if kept is None else int(1.2 * len(kept.z) * (goal / reached - 1.0)) + 1
+        fresh, _ = run(*_proposed(centres, min(max(needed, size // 2), 10 * size), rng))
         kept = fresh if kept is None else _pooled(kept, fresh)
-    return kept.z, kept.log_weights(1.0), spent
+    assert kept is not None  # noqa: S101 - something was reached
+    return kept.z, kept.log_weights(1.0), run.spent
+
+
+def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Population, float]:
+    """Return a first population and the power of the likelihood that it can follow.
+
+    Draws of the prior; and where those are too wide, draws around their regression adjustment, which saves rounds.
+    """
+    z = rng.standard_normal((size, run.dimension))
+    prior, rows = run(z, _log_normal(z))
+    power = _sharpest(prior, size)
+    fine = np.isfinite(prior.log_likelihood)
+    if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1):
+        return prior, power
+    open_ended = ((-np.inf, np.inf),) * run.dimension
+    centres, log_weights, _ = adjusted(run.summary, rows[fine], z[fine], open_ended, rng)
+    closer, _ = run(*_proposed(centres[resampled(log_weights, _CENTRES, rng)], size, rng))
+    found = _sharpest(closer, size)
+    return (closer, found) if found > power else (prior, power)
 
 
 def _pooled(first: _Population, second: _Population) -> _Population:
@@ -176,26 +199,31 @@ def _proposed(centres: FloatArray, size: int, rng: np.random.Generator) -> tuple
     return z, np.asarray(density)
 
 
-def _simulated(
-    z: FloatArray,
-    log_proposal: FloatArray,
-    summary: ReleasedSummary,
-    model: Model,
-    bank: Bank,
-    rng: np.random.Generator,
-) -> _Population:
-    """Simulate a dataset for each draw and return the log probability of the noise that leads to the release."""
-    theta = model.from_latent(z)
-    out = np.full(len(z), -np.inf)
-    batch = max(1, _BATCH_VALUES // (bank.records * bank.columns))
-    distance: Distance = bank.distance
-    for start in range(0, len(z), batch):
-        here = slice(start, start + batch)
-        sets, status, _ = model.run(theta[here], bank.records, rng)
-        if sets is None:
-            continue
-        out[here] = np.where(status == OK, summary.log_likelihoods(distance.encode(sets)), -np.inf)
-    return _Population(z, out, log_proposal)
+class _Simulator:
+    """Simulates a dataset for each draw, and counts them."""
+
+    def __init__(self, summary: Noisy, model: Model, bank: Bank, rng: np.random.Generator, advance: Advance) -> None:
+        self.summary = summary
+        self.dimension = model.latent_dimension
+        self.spent = 0
+        self._model, self._bank, self._rng, self._advance = model, bank, rng, advance
+
+    def __call__(self, z: FloatArray, log_proposal: FloatArray) -> tuple[_Population, FloatArray]:
+        """Return the draws with the log probability of the noise that leads to the release, and their summaries."""
+        theta = self._model.from_latent(z)
+        likelihood = np.full(len(z), -np.inf)
+        rows = np.zeros((len(z), self._bank.header.width))
+        batch = max(1, _BATCH_VALUES // (self._bank.records * self._bank.columns))
+        for start in range(0, len(z), batch):
+            here = slice(start, start + batch)
+            sets, status, _ = self._model.run(theta[here], self._bank.records, self._rng)
+            if sets is None:
+                continue
+            rows[here] = self._bank.distance.encode(sets)
+            likelihood[here] = np.where(status == OK, self.summary.log_likelihoods(rows[here]), -np.inf)
+        self.spent += len(z)
+        self._advance(len(z))
+        return _Population(z, likelihood, log_proposal), rows
 
 
 def _log_normal(z: FloatArray) -> FloatArray:

@@ -54,6 +54,8 @@ SCHEMA: dict[str, Any] = {
         "accepted": {"type": "array", "items": _WHOLE},
         "examined": _WHOLE,
         "theta": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+        "gaps": {"type": "array", "items": _WHOLE, "minItems": 1},
+        "gap_step": {"type": "number", "exclusiveMinimum": 0},
         "summary": {
             "type": "object",
             "additionalProperties": False,
@@ -62,6 +64,7 @@ SCHEMA: dict[str, Any] = {
                 "values": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
                 "steps": {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "minItems": 1},
                 "law": {"type": "object", "required": ["shape", "scale"]},
+                "over_best_known": {"type": "number", "exclusiveMinimum": 0},
             },
         },
     },
@@ -80,31 +83,51 @@ class BankPrefix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedSummary:
-    """A noisy summary: whole numbers of steps, and the law of their noise, in steps too."""
+    """A noisy summary: whole numbers of steps, and the law of their noise, in steps too.
+
+    `over_best_known` is the mean squared error of this noise over that of the best noise known for the same guarantee.
+    """
 
     values: tuple[int, ...]
     steps: tuple[float, ...]
     law: Law
+    over_best_known: float | None = None
 
     def log_likelihoods(self, rows: FloatArray) -> FloatArray:
         """Return for each row the log probability of the noise that leads from it to these values, up to a constant.
 
         Both are on the same grid, so this is the exact likelihood of what was released (Gong 2019).
         """
-        placed = np.floor(rows / np.array(self.steps))
-        return self.law.log_density(placed - np.array(self.values, dtype=np.float64))
+        from abcdp._kernels import kernels
+
+        steps, values = np.array(self.steps), np.array(self.values, dtype=np.float64)
+        scales = np.broadcast_to(np.array(self.law.scale, dtype=np.float64), steps.shape).copy()
+        order = {"box": 0, "laplace": 1, "gaussian": 2}[self.law.shape]
+        sizes = kernels().noise_sizes(np.ascontiguousarray(rows), steps, values, scales, order)
+        return np.asarray(-0.5 * sizes if order == 2 else -sizes)
+
+    @property
+    def centre(self) -> FloatArray:
+        """The middle of the grid's cell that was released, in the units of the bank's summaries."""
+        return np.asarray((np.array(self.values, dtype=np.float64) + 0.5) * np.array(self.steps))
+
+    def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return the rows with fresh noise of the same law: whole steps or not makes no difference at its size."""
+        return np.asarray(rows + self.law.draws(len(rows), rows.shape[1], rng) * np.array(self.steps))
 
     def describe(self) -> str:
         """Return in words how many numbers there are and what noise they carry."""
         scales = np.asarray(self.law.scale) * np.array(self.steps)
         low, high = f"{scales.min():.4g}", f"{scales.max():.4g}"
         size = f"{low} each" if low == high else f"{low} to {high}"
-        name = {"laplace": "Laplace", "gaussian": "Gaussian", "box": "box"}[self.law.shape]
-        return f"{len(self.values)} numbers with exact discrete {name} noise of scale {size}"
+        known = self.over_best_known
+        ratio = "" if known is None else f", {known:.3g} times the mean squared error of the best noise known"
+        return f"{len(self.values)} numbers with exact discrete {self.law.name} noise of scale {size}{ratio}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""
-        return {"values": list(self.values), "steps": list(self.steps), "law": self.law.to_json()}
+        ratio = {} if self.over_best_known is None else {"over_best_known": self.over_best_known}
+        return {"values": list(self.values), "steps": list(self.steps), "law": self.law.to_json(), **ratio}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +136,8 @@ class Release:
 
     Everything in it is public or paid for: the accepted rows are the mechanism's output, `theta` repeats the bank's
     parameters of those rows, `examined` is where the mechanism stopped; a private summary has `summary` instead, and
-    no accepted rows. It holds no distance, no noise, no time.
+    no accepted rows. Where the mechanism releases gaps, `gaps` says for each accepted row how many steps of `gap_step`
+    it was below the noisy threshold. It holds no distance, no noise, no time.
     """
 
     dataset: str
@@ -127,6 +151,8 @@ class Release:
     accepted: tuple[int, ...] = ()
     examined: int = 0
     theta: tuple[tuple[float, ...], ...] = ()
+    gaps: tuple[int, ...] = ()
+    gap_step: float = 0.0
     summary: ReleasedSummary | None = None
     software: str = f"abcdp {__version__}"
 
@@ -156,7 +182,11 @@ class Release:
             "accepted": list(self.accepted),
             "examined": self.examined,
             "theta": [list(row) for row in self.theta],
-        } | ({} if self.summary is None else {"summary": self.summary.to_json()})
+        } | self._optional()
+
+    def _optional(self) -> dict[str, Any]:
+        gaps = {"gaps": list(self.gaps), "gap_step": self.gap_step} if self.gaps else {}
+        return gaps | ({} if self.summary is None else {"summary": self.summary.to_json()})
 
     def to_bytes(self) -> bytes:
         """Return the release as the bytes of its file."""
@@ -195,6 +225,8 @@ class Release:
                 accepted=tuple(map(int, values["accepted"])),
                 examined=int(values["examined"]),
                 theta=tuple(tuple(map(float, row)) for row in values["theta"]),
+                gaps=tuple(values.get("gaps", ())),
+                gap_step=float(values.get("gap_step", 0.0)),
                 summary=_summary_from_json(values.get("summary")),
                 software=str(values["software"]),
             )
@@ -209,6 +241,11 @@ class Release:
         most = self.mechanism.accept if isinstance(self.mechanism, SparseVector | Nearest) else 0
         if not (rising and inside and len(self.accepted) == len(self.theta) <= most):
             raise ReleaseError("its accepted rows do not fit the mechanism and the bank that it names.")
+        releases_gaps = isinstance(self.mechanism, SparseVector) and self.mechanism.gaps
+        whole = all(isinstance(gap, int) and not isinstance(gap, bool) and gap >= 0 for gap in self.gaps)
+        stepped = 0 < self.gap_step < math.inf if self.gaps else self.gap_step == 0
+        if not whole or not stepped or len(self.gaps) != (len(self.accepted) if releases_gaps else 0):
+            raise ReleaseError("its gaps are not one whole number of steps for each row that its mechanism accepted.")
         if (self.summary is None) == isinstance(self.mechanism, PrivateSummary):
             raise ReleaseError("it has a summary where its mechanism gives none, or lacks one.")
         if any(len(row) != len(self.parameters) for row in self.theta):
@@ -236,4 +273,8 @@ def _summary_from_json(values: Any) -> ReleasedSummary | None:
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in numbers)
     if not whole or not numbers or len(steps) != len(numbers) or not all(0 < step < math.inf for step in steps):
         raise ReleaseError("its summary is not a list of whole numbers with a step above 0 for each.")
-    return ReleasedSummary(values=numbers, steps=steps, law=Law.from_json(values["law"]))
+    known = values.get("over_best_known")
+    number = isinstance(known, int | float) and not isinstance(known, bool)
+    if known is not None and not (number and 0 < known < math.inf):
+        raise ReleaseError("its summary compares its noise with the best known by a number above 0.")
+    return ReleasedSummary(values=numbers, steps=steps, law=Law.from_json(values["law"]), over_best_known=known)

@@ -99,9 +99,10 @@ def in_words(release: Release) -> tuple[str, str]:
     how = f"private summary: {release.summary.describe()} ({release.noise})"
     interval = (
         "The interval from 5 % to 95 % is that of draws of the bank chosen by how well they explain the released "
-        "summary, its noise included. Where the weights of the bank collapse on a few draws the nearest ones are taken "
-        "instead, and the interval is then wider than the posterior's. It says nothing about whether the model is "
-        "right."
+        "summary, its noise included. Where the weights of the bank collapse on a few draws, a regression adjustment "
+        "of the nearest ones stands in: an approximation whose spread includes the noise; or, where the support of the "
+        "prior is not known, the nearest draws as they are, and the interval is then wider than the posterior's. It "
+        "says nothing about whether the model is right."
     )
     return how, interval
 

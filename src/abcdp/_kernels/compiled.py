@@ -370,6 +370,26 @@ def row_distances(rows, reference):
     return out
 
 
+@njit(nogil=True, fastmath={"reassoc", "nsz"}, cache=True)  # a division by a reciprocal could cross a grid line
+def noise_sizes(rows, steps, values, scales, order):
+    out = np.empty(rows.shape[0])
+    inverse = 1.0 / scales
+    for t in range(rows.shape[0]):
+        total = 0.0
+        if order == 0:
+            for k in range(rows.shape[1]):
+                total = max(total, abs(np.floor(rows[t, k] / steps[k]) - values[k]) * inverse[k])
+        elif order == 1:
+            for k in range(rows.shape[1]):
+                total += abs(np.floor(rows[t, k] / steps[k]) - values[k]) * inverse[k]
+        else:
+            for k in range(rows.shape[1]):
+                size = (np.floor(rows[t, k] / steps[k]) - values[k]) * inverse[k]
+                total += size * size
+        out[t] = total
+    return out
+
+
 @njit(nogil=True, fastmath=FAST, cache=True)
 def paired_distances(blocks, reference, weights, clip):
     out = np.empty(blocks.shape[0])
@@ -386,7 +406,7 @@ def paired_distances(blocks, reference, weights, clip):
 
 
 @njit(nogil=True, cache=True)
-def scan(distances, allowed, noise, levels, first, counts, accepted):
+def scan(distances, allowed, noise, levels, first, counts, accepted, gaps):
     shared = distances.shape[0] == 1
     most = accepted.shape[1]
     several = levels.shape[1] > 1
@@ -401,4 +421,7 @@ def scan(distances, allowed, noise, levels, first, counts, accepted):
             place = min(count, most - 1)
             accepted[run, place] = first + t if hit else accepted[run, place]
             count += hit
+        for place in range(counts[run], count):  # a second store in the loop above would double its time
+            t = accepted[run, place] - first
+            gaps[run, place] = levels[run, place if several else 0] - (values[t] + own[t])
         counts[run] = count

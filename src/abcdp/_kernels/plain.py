@@ -143,6 +143,20 @@ def row_distances(rows: FloatArray, reference: FloatArray) -> FloatArray:
     return out
 
 
+def noise_sizes(rows: FloatArray, steps: FloatArray, values: FloatArray, scales: FloatArray, order: int) -> FloatArray:
+    """Return how large the noise is that leads from each row to the values, both in whole steps.
+
+    In units of its scales: the sum of sizes (`order` 1), the sum of squares (2) or the largest size (0).
+    """
+    out = np.empty(len(rows))
+    block = max(1, _BLOCK_ELEMENTS // max(1, rows.shape[1]))
+    for start in range(0, len(rows), block):
+        sizes = np.abs(np.floor(rows[start : start + block] / steps) - values) / scales
+        whole = sizes.max(axis=1) if order == 0 else (sizes**order).sum(axis=1)
+        out[start : start + block] = whole
+    return out
+
+
 def paired_distances(blocks: FloatArray, reference: FloatArray, weights: FloatArray, clip: float) -> FloatArray:
     """Return for each block (records x columns) the mean of its records' clipped weighted distances to their pairs."""
     out = np.empty(len(blocks))
@@ -159,10 +173,12 @@ def scan(
     first: int,
     counts: npt.NDArray[np.int64],
     accepted: npt.NDArray[np.int64],
+    gaps: npt.NDArray[np.int64],
 ) -> None:
-    """Advance runs of sparse vector over the next draws; `counts` and `accepted` are changed in place.
+    """Advance runs of sparse vector over the next draws; `counts`, `accepted` and `gaps` are changed in place.
 
-    A run with one level compares all draws with it; with several, the level after each accept is the next one.
+    A run with one level compares all draws with it; with several, the level after each accept is the next one. The gap
+    of an accepted draw is what its comparison left over.
     """
     for run in range(len(noise)):
         own = levels[run]
@@ -170,11 +186,12 @@ def scan(
         values = distances[run if len(distances) > 1 else 0] + noise[run]
         if len(own) == 1:
             rows = np.flatnonzero(allowed & (values <= own[0]))[: most - counts[run]]
-            accepted[run, counts[run] : counts[run] + len(rows)] = first + rows
+            places = slice(counts[run], counts[run] + len(rows))
+            accepted[run, places], gaps[run, places] = first + rows, own[0] - values[rows]
             counts[run] += len(rows)
             continue
         for t in range(len(values)):
             count = counts[run]
             if count < most and allowed[t] and values[t] <= own[count]:
-                accepted[run, count] = first + t
+                accepted[run, count], gaps[run, count] = first + t, own[count] - values[t]
                 counts[run] += 1

@@ -171,3 +171,25 @@ def _outbreaks(settings, fine, keys, records):
 def outbreaks(settings: FloatArray, keys: npt.NDArray[np.uint64], records: int) -> FloatArray:
     fine = np.array([possible(setting) for setting in settings], dtype=np.bool_)
     return _outbreaks(np.ascontiguousarray(settings), fine, keys, records)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _patients(settings, fine, keys, records):
+    compliant, careless = np.empty(MOST_CASES, dtype=np.int32), np.empty(MOST_CASES, dtype=np.int32)
+    clusters, months = np.empty(MOST_CASES, dtype=np.int32), np.empty(MOST_CASES, dtype=np.int8)
+    waits, choices = np.empty(_BLOCK), np.empty(_BLOCK)
+    out = np.full((settings.shape[0], records), np.nan)
+    for draw in range(settings.shape[0]):
+        if not fine[draw]:
+            continue
+        observed = _run(settings[draw], keys[draw], 0, waits, choices, compliant, careless, clusters, months)
+        if 0 <= observed <= records:
+            out[draw] = -1.0
+            for i in range(observed):
+                out[draw, i] = clusters[i]
+    return out
+
+
+def patients(settings: FloatArray, keys: npt.NDArray[np.uint64], records: int) -> FloatArray:
+    fine = np.array([possible(setting) for setting in settings], dtype=np.bool_)
+    return _patients(np.ascontiguousarray(settings), fine, keys, records)

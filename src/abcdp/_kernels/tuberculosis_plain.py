@@ -55,6 +55,20 @@ def outbreaks(settings: FloatArray, keys: npt.NDArray[np.uint64], records: int) 
     return out
 
 
+def patients(settings: FloatArray, keys: npt.NDArray[np.uint64], records: int) -> FloatArray:
+    """Return for each draw the cluster of each observed case of its first outbreak, then -1 (draws x records).
+
+    A draw is NaN where `outbreaks` would be, and where more cases are observed than there are records.
+    """
+    out = np.full((len(settings), records), np.nan)
+    for draw, setting in enumerate(settings):
+        observed = _run([float(v) for v in setting], int(keys[draw]), 0) if possible(setting) else None
+        if observed is not None and len(observed) <= records:
+            out[draw] = -1.0
+            out[draw, : len(observed)] = [cluster for cluster, _ in observed]
+    return out
+
+
 def possible(setting: FloatArray) -> bool:
     """Whether the rates and balance means are those of an outbreak: finite, none negative, cases appear and leave."""
     burden, a2, d2, a1, d1, balance_c, balance_n = setting

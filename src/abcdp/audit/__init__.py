@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 from abcdp.audit.checks import Move, largest_move, repeats
-from abcdp.audit.exact import Auditable, Loss, Pattern, ThresholdRules, enough_length, loss_of, worst_loss
+from abcdp.audit.exact import (
+    Auditable,
+    ComposedRules,
+    Computable,
+    Loss,
+    Pattern,
+    ThresholdRules,
+    composed_loss,
+    enough_length,
+    loss_at,
+    loss_of,
+    worst_loss,
+)
 from abcdp.audit.sampled import Neighbours, Sampled, count_output, epsilon_lower_bound, neighbours_for, sample
-from abcdp.audit.verdict import Audit, audit, exact_losses, plot
+from abcdp.audit.selection import GumbelRules, NearestRules
+from abcdp.audit.summaries import SummaryRules
+from abcdp.audit.verdict import Audit, audit, exact_losses, plot, rules_of
 
 __all__ = [
     "Audit",
     "Auditable",
+    "ComposedRules",
+    "Computable",
+    "GumbelRules",
     "Loss",
     "Move",
+    "NearestRules",
     "Neighbours",
     "Pattern",
     "Sampled",
+    "SummaryRules",
     "ThresholdRules",
     "audit",
+    "composed_loss",
     "count_output",
     "enough_length",
     "epsilon_lower_bound",
     "exact_losses",
     "largest_move",
+    "loss_at",
     "loss_of",
     "neighbours_for",
     "plot",
     "repeats",
+    "rules_of",
     "sample",
     "worst_loss",
 ]

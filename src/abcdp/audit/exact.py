@@ -3,6 +3,9 @@
 The probability of an output string is a sum over the threshold's noise of a product of tail probabilities. The rules
 are read off a mechanism's own integers (scales, options); what is searched are the patterns: how far below or above the
 threshold rejected and accepted draws lie, and which way neighbours move them.
+
+Under a delta the loss is the least epsilon with which the guarantee holds at that delta: the largest
+log((P(E) - delta) / Q(E)) over events E, of which those with the largest ratios are the worst.
 """
 
 from __future__ import annotations
@@ -12,13 +15,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.audit.laws import Laplace, Law
+from abcdp.audit.laws import Exponential, Laplace, Law
 from abcdp.mechanisms import Calibration
 
 FloatArray = npt.NDArray[np.float64]
@@ -29,11 +32,15 @@ _GENTLE = 2.0**-10  # by this share at most
 _FAR = 46.0  # scales beyond the outermost kink, where e**-46 of the mass is left
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 LEVELS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+GAP = 3.0  # scales of a released gap that is tried beside 0
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Margins threshold - distance of each draw for two neighbours, and an output: 1 for accepted."""
+    """Margins threshold - distance of each draw for two neighbours, and an output.
+
+    An output has 0 for each rejected draw and 1 for each accepted one; where gaps are released too, 1 + gap.
+    """
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -54,9 +61,21 @@ class Auditable(Protocol):
         """Return extremal neighbours and outputs for runs of this length."""
 
 
+@runtime_checkable
+class Computable(Protocol):
+    """A mechanism that computes its own worst loss for runs of a length."""
+
+    @property
+    def claimed(self) -> float:
+        """The epsilon that it claims."""
+
+    def worst(self, length: int) -> Loss:
+        """Return the largest loss over neighbours of so many draws."""
+
+
 @dataclass(frozen=True)
 class ThresholdRules:
-    """A mechanism that compares noisy distances with a noisy threshold."""
+    """A mechanism that compares noisy distances with a noisy threshold, and may release what a comparison left over."""
 
     claimed: float
     sensitivity: int
@@ -64,17 +83,20 @@ class ThresholdRules:
     distance_noise: Law
     accept: int | None
     resample: bool = False
+    gaps: bool = False
 
     @classmethod
     def of(cls, calibration: Calibration) -> Self:
-        """Return the rules that a calibrated mechanism states of itself, claiming its exact cost."""
+        """Return the rules that a calibrated mechanism states of itself, claiming its cost."""
+        law = Laplace if calibration.noise == "laplace" else Exponential
         return cls(
             claimed=float(calibration.epsilon),
             sensitivity=calibration.grid.sensitivity,
-            threshold_noise=Laplace(calibration.threshold_scale),
-            distance_noise=Laplace(calibration.distance_scale),
+            threshold_noise=law(calibration.threshold_scale),
+            distance_noise=law(calibration.distance_scale),
             accept=calibration.accept,
             resample=calibration.resample,
+            gaps=calibration.gaps,
         )
 
     def log_probability(self, margins: Sequence[int], output: Sequence[int]) -> float:
@@ -94,8 +116,9 @@ class ThresholdRules:
         each = max(1, length // stretches)
         most = each if self.accept is None else min(each, 1 if self.resample else self.accept)
         found = []
-        for accepts, low, high in itertools.product(range(most + 1), LEVELS, LEVELS):
-            shape = (0,) * (each - accepts) + (1,) * accepts
+        marks = (1, 1 + round(GAP * unit)) if self.gaps else (1,)
+        for accepts, low, high, mark in itertools.product(range(most + 1), LEVELS, LEVELS, marks):
+            shape = (0,) * (each - accepts) + (mark,) * accepts
             below, above = round(low * unit), -round(high * unit) - 1
             before = tuple(above if bit else below for bit in shape)
             for down, up in itertools.product((-move, move), repeat=2):
@@ -112,12 +135,16 @@ def _stretch(rules: ThresholdRules, margins: tuple[int, ...], output: tuple[int,
 
     def log_term(z: FloatArray) -> FloatArray:
         term = rules.threshold_noise.log_pmf(z)
-        for (margin, accepted), count in kinds.items():
-            term = term + count * (law.log_cdf(margin + z) if accepted else law.log_sf(margin + z))
+        for (margin, mark), count in kinds.items():
+            if mark and rules.gaps:  # the noise that leaves exactly this gap
+                term = term + count * law.log_pmf(margin + z - (mark - 1))
+            else:
+                term = term + count * (law.log_cdf(margin + z) if mark else law.log_sf(margin + z))
         return term
 
     rate = len(output) / law.scale if law.scale else 0.0
-    return _log_sum(log_term, [0, *(-margin for margin, _ in kinds)], rules.threshold_noise.scale, rate)
+    kinks = [0, *(max(mark - 1, 0) - margin for margin, mark in kinds)]
+    return _log_sum(log_term, kinks, rules.threshold_noise.scale, rate)
 
 
 def _log_sum(
@@ -175,8 +202,10 @@ def loss_of(mechanism: Auditable, pattern: Pattern) -> tuple[float, float]:
     return abs(here - there), max(here, there)
 
 
-def worst_loss(mechanism: Auditable, length: int) -> Loss:
+def worst_loss(mechanism: Auditable | Computable, length: int) -> Loss:
     """Return the largest privacy loss over the patterns of this length."""
+    if isinstance(mechanism, Computable):
+        return mechanism.worst(length)
     best = Loss(length, 0.0, Pattern((), (), ()), -math.inf)
     for pattern in mechanism.patterns(length):
         loss, log_probability = loss_of(mechanism, pattern)
@@ -185,6 +214,60 @@ def worst_loss(mechanism: Auditable, length: int) -> Loss:
     return best
 
 
-def enough_length(accept: int, resample: bool) -> int:
-    """Return a length at which a correct mechanism's loss reaches its claim: rejects enough to pin the threshold."""
-    return 6 * accept if resample else 2 * (accept + 1) + 2
+def enough_length(accept: int, resample: bool, ratio: float = 2.0) -> int:
+    """Return a length at which a correct mechanism's loss reaches its claim: rejects enough to pin the threshold.
+
+    `ratio` is that of the distances' noise to the threshold's.
+    """
+    runs, each = (accept, 1) if resample else (1, accept)
+    return runs * (2 * each + math.floor(ratio) + 2)
+
+
+def loss_at(delta: float, here: FloatArray, there: FloatArray) -> float:
+    """Return the least epsilon for these log probabilities of all outcomes, in the direction from here to there."""
+    with np.errstate(invalid="ignore"):
+        ratio = np.where(here > -np.inf, here - there, -np.inf)
+    if delta == 0:
+        return max(0.0, float(ratio.max()))
+    order = np.argsort(-ratio)
+    frequent, rare = np.cumsum(np.exp(here[order])), np.cumsum(np.exp(there[order]))
+    told = frequent > delta
+    with np.errstate(divide="ignore"):
+        return max(0.0, float(np.log((frequent[told] - delta) / rare[told]).max(initial=0.0)))
+
+
+@dataclass(frozen=True)
+class ComposedRules:
+    """Independent runs of a pure mechanism, `runs` of them, that claim (epsilon, delta) together.
+
+    What one run loses is computed; the worst runs with that loss are randomised responses (Kairouz, Oh and Viswanath
+    2015), whose counts are binomial.
+    """
+
+    claimed: float
+    delta: float
+    runs: int
+    one: ThresholdRules
+
+    @classmethod
+    def of(cls, calibration: Calibration) -> Self:
+        """Return the rules of resampled runs under a delta."""
+        rules = ThresholdRules.of(calibration)
+        one = replace(rules, accept=1, resample=False, claimed=float(calibration.epsilon_each))
+        return cls(rules.claimed, calibration.delta, calibration.accept, one)
+
+    def worst(self, length: int) -> Loss:
+        """Return the loss of all runs at this delta, each on its part of so many draws."""
+        found = worst_loss(self.one, max(1, length // self.runs))
+        return replace(found, length=length, loss=composed_loss(found.loss, self.runs, self.delta))
+
+
+def composed_loss(each: float, runs: int, delta: float) -> float:
+    """Return the least epsilon at delta of `runs` randomised responses with this loss each."""
+    from scipy.stats import binom
+
+    if math.isinf(each):
+        return math.inf
+    false = np.arange(runs + 1)
+    chance = 1.0 / (1.0 + math.exp(each))
+    return loss_at(delta, binom.logpmf(false, runs, chance), binom.logpmf(false, runs, 1.0 - chance))

@@ -11,37 +11,59 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from abcdp import _execute
 from abcdp._progress import progress
 from abcdp.audit.exact import Pattern, ThresholdRules, loss_of
+from abcdp.audit.selection import GumbelRules, NearestRules, calibrated
 from abcdp.bank import Bank, Header, Shard, ShardData
 from abcdp.distance import MeanSummary, Moment
 from abcdp.errors import AuditError
 from abcdp.guarantee import Unit
-from abcdp.mechanisms import Calibration, SparseVector, calibrate
+from abcdp.mechanisms import (
+    Calibration,
+    Mechanism,
+    Nearest,
+    NearestCalibration,
+    PrivateSummary,
+    SparseVector,
+    SummaryCalibration,
+    calibrate,
+)
 from abcdp.noise import FastNoise, Noise
 from abcdp.private import PrivateData
 
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+MEAN = MeanSummary((Moment(0, bounds=(0.0, 1.0)),))
 _BLOCK_DRAWS = 1 << 19
+_CUTS = 24
 LEVEL = 0.95
 FALSE_REJECTION = 1e-6
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Two neighbouring datasets, a bank, the integers of a mechanism on them, and the output to count."""
+    """Two neighbouring datasets, a bank, the integers of a mechanism on them, and the events to count, one per cut.
+
+    Sparse vector: `output` is accepted and rejected as marked, with every gap at least the cut where gaps are released.
+    Nearest draws: at least as many of the draws marked in `output` win. Private summary: no number is below `output`,
+    or, for Gaussian noise, their sum is at least the cut.
+    """
 
     bank: Bank
     data: tuple[PrivateData, PrivateData]
-    calibration: Calibration
+    calibration: Calibration | NearestCalibration | SummaryCalibration
     output: tuple[int, ...]
+    cuts: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True)
@@ -60,43 +82,137 @@ class Sampled:
     noise: str
 
 
-def neighbours_for(mechanism: SparseVector, length: int, runs: int) -> Neighbours:
+def neighbours_for(mechanism: Mechanism, length: int, runs: int) -> Neighbours:
     """Return datasets of numbers in [0, 1], one record of which is 0 or 1, and a bank that makes the most of it.
 
-    The distance is that of means. One record pulls the mean towards the rows of the draws to be rejected and away from
-    those to be accepted, by the whole sensitivity in both cases. How far they lie from the threshold is chosen for the
-    best lower bound that `runs` runs can be expected to give.
+    The event is chosen for the best lower bound that `runs` runs can be expected to give.
     """
-    distance = MeanSummary((Moment(0, bounds=(0.0, 1.0)),))
-    unit = Unit()
+    if isinstance(mechanism, SparseVector):
+        return _threshold_neighbours(mechanism, length, runs)
+    if isinstance(mechanism, Nearest):
+        return _nearest_neighbours(mechanism, length, runs)
+    assert isinstance(mechanism, PrivateSummary)  # noqa: S101 - there is no other kind
+    return _summary_neighbours(mechanism)
+
+
+def _threshold_neighbours(mechanism: SparseVector, length: int, runs: int) -> Neighbours:
+    """Return neighbours for sparse vector.
+
+    One record pulls the mean towards the rows of the draws to be rejected and away from those to be accepted, by the
+    whole sensitivity in both cases.
+    """
 
     def made(records: int, threshold: float) -> Calibration:
-        placed = SparseVector(mechanism.epsilon, mechanism.accept, threshold, mechanism.resample)
-        return calibrate(placed, distance, records=records, simulated=records, unit=unit)
+        return calibrate(replace(mechanism, threshold=threshold), MEAN, records=records, simulated=records, unit=Unit())
 
     # the scales in units of the sensitivity do not depend on the number of records, so any will do for the search
     trial = made(1000, 0.1)
-    output, below, above = _most_telling(ThresholdRules.of(trial), length, runs)
+    output, below, above = _most_telling(replace(ThresholdRules.of(trial), gaps=False), trial.delta, length, runs)
+    # a gap of at least so much is as likely as an accept of a draw that lies further up by as much
+    gap = trial.distance_scale / trial.grid.sensitivity if mechanism.gaps else 0.0
+    above -= gap
     # distances in units of the sensitivity; both kinds of draws keep two units of room to move towards the data
-    threshold = max(below, -above) + 2.0
+    threshold = max(below, -above, 0.0) + 2.0
     records = math.ceil((threshold + abs(above) + abs(below) + 2.0) / 0.4)
     step = 1.0 / records
     rejected, accepted = step * (threshold - below), step * (threshold + above)
     calibration = made(records, step * threshold)
-    # every other record is 1/2; the one that changes moves the mean from just below the middle to just above
+    places = [-accepted if bit else rejected for bit in output]
+    cut = math.ceil(gap * calibration.grid.sensitivity)
+    return Neighbours(_line(places, records), _data(records), calibration, output, (cut,))
+
+
+def _nearest_neighbours(mechanism: Nearest, length: int, runs: int) -> Neighbours:
+    """Return neighbours for the nearest draws: one record moves a group of them away and brings another nearer."""
+    coarse = calibrated(mechanism)
+    move = coarse.grid.sensitivity
+    best: tuple[float, float] | None = None
+    far = length - mechanism.accept
+    cuts = _spread(mechanism.accept) if coarse.shape == "gumbel" else (mechanism.accept,)
+    for apart in (0.5 * coarse.scale * k for k in range(-8, 9)):
+        here, there = (_winners(coarse, far, round(apart) + shift) for shift in (0, -2 * move))
+        for cut in cuts:
+            score = _expected_bound(here[cut:].sum(), there[cut:].sum(), coarse.delta, runs)
+            if score is not None and (best is None or score > best[0]):
+                best = score, apart / move
+    if best is None:
+        raise AuditError(f"runs={runs}: too few to see an event of this mechanism; ask for more, or a smaller accept.")
+    _, apart = best
+    nearer, further = max(0.0, -apart) + 2.0, max(0.0, apart) + 2.0
+    records = math.ceil((nearer + further + 2.0) / 0.4)
+    step = 1.0 / records
+    output = (1,) * mechanism.accept + (0,) * far
+    places = [-step * nearer if bit else step * further for bit in output]
+    calibration = mechanism.calibrated(MEAN, records=records, simulated=records, unit=Unit())
+    return Neighbours(_line(places, records), _data(records), calibration, output, cuts)
+
+
+def _spread(accept: int) -> tuple[int, ...]:
+    """Return some numbers of winners up to all of them: too little noise shows elsewhere than the right one."""
+    return tuple(sorted({max(1, round(accept * part / _CUTS)) for part in range(1, _CUTS + 1)}))
+
+
+def _winners(calibration: NearestCalibration, far: int, apart: int) -> FloatArray:
+    """Return the chances that so many of the first draws win, those of the far group being `apart` further away.
+
+    Of permute-and-flip only the last of them is computed, that all win.
+    """
+    accept = calibration.accept
+    if calibration.shape == "gumbel":
+        return np.exp(GumbelRules.of(calibration).counts(accept, far, apart / calibration.scale))
+    out = np.zeros(accept + 1)
+    marks = (1,) * accept + (0,) * far
+    out[accept] = math.exp(NearestRules.of(calibration).log_probability([0] * accept + [-apart] * far, marks))
+    return out
+
+
+def _summary_neighbours(mechanism: PrivateSummary) -> Neighbours:
+    """Return neighbours for a private summary of two moments, both of which one record moves by all they can."""
+    distance = MeanSummary((Moment(0, bounds=(0.0, 1.0)), Moment(0, power=2, bounds=(0.0, 1.0))))
+    records = 100
+    calibration = mechanism.calibrated(distance, records=records, simulated=records, unit=Unit())
+    # the second of the two has the larger moments, and its outputs lie above those of the first
+    data = _data(records)[::-1]
+    corners = [calibration.place(distance.reference(one.records)) for one in data]
+    bank = _bank(distance, np.array([distance.reference(data[0].records)]), records)
+    output = tuple(map(int, corners[0]))
+    if calibration.shape != "gaussian":
+        return Neighbours(bank, data, calibration, output)
+    # in steps that suit the scale's tails, and those of noise that is too small as well
+    spread, place = math.sqrt(2.0) * calibration.scale, int(corners[0].sum())
+    return Neighbours(bank, data, calibration, output, tuple(place + round(spread * k / 8) for k in range(_CUTS)))
+
+
+def _data(records: int) -> tuple[PrivateData, PrivateData]:
+    """Return neighbours: every record is 1/2, but one moves the mean from just below the middle to just above."""
     first = np.full((records, 1), 0.5)
     second = first.copy()
     first[0], second[0] = 0.0, 1.0
-    start = 0.5 - 0.5 * step
-    rows = np.array([start - accepted if bit else start + rejected for bit in output])[:, None]
+    return PrivateData(first), PrivateData(second)
+
+
+def _line(places: Sequence[float], records: int) -> Bank:
+    """Return a bank whose draws lie at these places from the mean of the first dataset."""
+    start = 0.5 - 0.5 / records
+    return _bank(MEAN, np.array([start + place for place in places])[:, None], records)
+
+
+def _bank(distance: MeanSummary, rows: FloatArray, records: int) -> Bank:
     theta = np.arange(len(rows), dtype=np.float64)[:, None]
     content = ShardData(np.zeros(len(rows), np.int8), theta, rows)
     header = Header(model="audit", parameters=("draw",), prior="", distance=distance, records=records, columns=1)
-    bank = Bank.from_memory(header, [(Shard(0, 0, len(rows), 0, content.sha256()), content)])
-    return Neighbours(bank, (PrivateData(first), PrivateData(second)), calibration, output)
+    return Bank.from_memory(header, [(Shard(0, 0, len(rows), 0, content.sha256()), content)])
 
 
-def _most_telling(rules: ThresholdRules, length: int, runs: int) -> tuple[tuple[int, ...], float, float]:
+def _expected_bound(frequent: float, rare: float, delta: float, runs: int) -> float | None:
+    """Return about the lower bound that so many runs will give of the loss of an event; None where it is too rare."""
+    frequent, rare = runs * frequent, runs * rare
+    if rare < 20 or frequent <= runs * delta:
+        return None
+    return math.log((frequent - runs * delta) / rare) - 1.96 * (1.0 / math.sqrt(frequent) + 1.0 / math.sqrt(rare))
+
+
+def _most_telling(rules: ThresholdRules, delta: float, length: int, runs: int) -> tuple[tuple[int, ...], float, float]:
     """Return the output whose expected lower bound is best, a large loss of an event that is not too rare.
 
     With it come how far rejected draws lie below the threshold and accepted ones above, in units of the sensitivity.
@@ -112,23 +228,34 @@ def _most_telling(rules: ThresholdRules, length: int, runs: int) -> tuple[tuple[
         before = tuple(round(-high if bit else low) for bit in shape)
         after = tuple(margin + (-move if bit else move) for margin, bit in zip(before, shape, strict=True))
         loss, log_probability = loss_of(rules, Pattern(before, after, shape))
-        frequent = runs * math.exp(log_probability)
-        rare = frequent * math.exp(-loss)
-        if rare < 20:
-            continue
-        score = loss - 1.96 * (1.0 / math.sqrt(frequent) + 1.0 / math.sqrt(rare))
-        if best is None or score > best[0]:
+        frequent = math.exp(log_probability)
+        score = _expected_bound(frequent, frequent * math.exp(-loss), delta, runs)
+        if score is not None and (best is None or score > best[0]):
             best = score, shape, low / move, high / move
     if best is None:
         raise AuditError(f"runs={runs}: too few to see an event of this mechanism; ask for more, or a smaller accept.")
     return best[1:]
 
 
-def count_output(case: Neighbours, side: int, runs: int, noise: Noise) -> int:
-    """Return how often the output occurs in `runs` runs of the shipped code on one of the datasets."""
+def count_output(case: Neighbours, side: int, runs: int, noise: Noise) -> IntArray:
+    """Return how often the event of each cut occurs in `runs` runs of the shipped code on one of the datasets."""
+    data, calibration = case.data[side], case.calibration
+    if isinstance(calibration, SummaryCalibration):
+        values = _execute.run_private_summary(case.bank, data, calibration, noise, runs)
+        if calibration.shape == "gaussian":
+            return _at_least(values.sum(axis=1), case.cuts)
+        return _at_least((values - np.array(case.output)).min(axis=1), case.cuts)
+    if isinstance(calibration, NearestCalibration):
+        winners = _execute.run_nearest(case.bank, data, calibration, noise, runs)
+        return _at_least(np.array(case.output)[np.array([one.accepted for one in winners])].sum(axis=1), case.cuts)
     accepted = tuple(int(t) for t in np.flatnonzero(case.output))
-    outcomes = _execute.run_sparse_vector(case.bank, case.data[side], case.calibration, noise, runs)
-    return sum(outcome.accepted == accepted for outcome in outcomes)
+    outcomes = _execute.run_sparse_vector(case.bank, data, calibration, noise, runs)
+    smallest = [min(one.gaps, default=0) if one.accepted == accepted else -1 for one in outcomes]
+    return _at_least(np.array(smallest), case.cuts)
+
+
+def _at_least(numbers: IntArray, cuts: tuple[int, ...]) -> IntArray:
+    return np.asarray((numbers[:, None] >= np.array(cuts)).sum(axis=0))
 
 
 def sample(
@@ -137,16 +264,19 @@ def sample(
     *,
     noise: Callable[[], Any] = FastNoise,
     seconds: float = math.inf,
-    count: Callable[[Neighbours, int, int, Noise], int] = count_output,
+    count: Callable[[Neighbours, int, int, Noise], IntArray] = count_output,
     show: bool | None = None,
 ) -> Sampled:
-    """Count the output on both sides in up to `runs` runs each, or until `seconds` have passed."""
+    """Count the events on both sides in up to `runs` runs each, or until `seconds` have passed.
+
+    Of several events the best counts, each of them having its part of the chance to err.
+    """
     block = max(1, min(runs, _BLOCK_DRAWS // len(case.output)))
     sizes = [min(block, runs - start) for start in range(0, runs, block)]
     deadline = time.monotonic() + seconds
-    counts, done = [0, 0], 0
+    counts, done = np.zeros((2, len(case.cuts)), dtype=np.int64), 0
 
-    def work(job: tuple[int, int, Any]) -> tuple[int, int, int]:
+    def work(job: tuple[int, int, Any]) -> tuple[int, int, IntArray]:
         side, size, source = job
         return side, size, count(case, side, size, source)
 
@@ -161,11 +291,18 @@ def sample(
             done += sum(sizes[start : start + workers])
             if time.monotonic() > deadline:
                 break
-    first, second = counts
-    usual = epsilon_lower_bound(first, second, done)
-    certain = epsilon_lower_bound(first, second, done, level=1.0 - FALSE_REJECTION)
     name = getattr(noise, "__name__", type(noise).__name__)
-    return Sampled(done, (first, second), usual, certain, LEVEL, name)
+    bounds = [
+        [
+            epsilon_lower_bound(
+                int(first), int(second), done, delta=case.calibration.delta, level=1.0 - error / len(case.cuts)
+            )
+            for first, second in counts.T
+        ]
+        for error in (1.0 - LEVEL, FALSE_REJECTION)
+    ]
+    first, second = counts[:, int(np.argmax(bounds[0]))]
+    return Sampled(done, (int(first), int(second)), max(bounds[0]), max(bounds[1]), LEVEL, name)
 
 
 def epsilon_lower_bound(first: int, second: int, runs: int, *, delta: float = 0.0, level: float = LEVEL) -> float:

@@ -10,15 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from abcdp.audit.checks import repeats
-from abcdp.audit.exact import Auditable, Loss, ThresholdRules, enough_length, worst_loss
+from abcdp.audit.exact import (
+    Auditable,
+    ComposedRules,
+    Computable,
+    Loss,
+    ThresholdRules,
+    enough_length,
+    worst_loss,
+)
 from abcdp.audit.sampled import FALSE_REJECTION, Sampled, neighbours_for, sample
+from abcdp.audit.selection import GumbelRules, NearestRules, calibrated
+from abcdp.audit.summaries import SummaryRules
+from abcdp.distance import MeanSummary, Moment
 from abcdp.errors import AuditError
-from abcdp.mechanisms import Grid, SparseVector
+from abcdp.guarantee import Unit
+from abcdp.mechanisms import Grid, Mechanism, Nearest, PrivateSummary, SparseVector
 from abcdp.noise import FastNoise, OpenDPNoise
 
 TOLERANCE = 1e-6  # of the exact loss, relative: rounding of sums, far below any real defect
+WIDTH = 4  # entries of the summary whose noise is audited
 LIMITS = (
-    "It searches the patterns known to be extremal for threshold mechanisms; the proof covers the rest.",
+    "It searches the patterns known to be extremal for a mechanism of its kind; the proof covers the rest.",
     "Sampling bounds the loss of one event from below; a small defect elsewhere can hide beneath it.",
     "It does not see time, memory, or what else the owner publishes.",
     "It takes the sensitivity of the distance as stated; audit a bank's distance with --bank.",
@@ -34,6 +47,7 @@ class Audit:
     losses: tuple[Loss, ...]
     sampled: tuple[Sampled, ...]
     repeating_noise: bool
+    delta: float = 0.0
 
     @property
     def exact(self) -> float:
@@ -52,6 +66,7 @@ class Audit:
         return {
             "mechanism": self.mechanism,
             "claimed_epsilon": self.claimed,
+            "claimed_delta": self.delta,
             "exact_loss": self.exact if math.isfinite(self.exact) else "infinite",
             "loss_by_length": {x.length: x.loss if math.isfinite(x.loss) else "infinite" for x in self.losses},
             "sampled": [
@@ -72,14 +87,41 @@ class Audit:
         }
 
 
-def exact_losses(mechanism: Auditable, longest: int) -> tuple[Loss, ...]:
+def exact_losses(mechanism: Auditable | Computable, longest: int) -> tuple[Loss, ...]:
     """Return the worst loss for a few lengths up to the longest."""
     lengths = sorted({max(1, round(longest * part)) for part in (0.2, 0.4, 0.6, 0.8, 1.0)})
     return tuple(worst_loss(mechanism, length) for length in lengths)
 
 
+def rules_of(mechanism: Mechanism) -> tuple[Auditable | Computable, int]:
+    """Return the rules of a mechanism's own integers, and the length of runs at which its loss is largest."""
+    # on any grid the integers have the same ratios up to its fineness; this is the grid of a distance in [0, 1]
+    if isinstance(mechanism, SparseVector):
+        found = mechanism.calibrate(Grid.covering(1e-3, 0.0, 1.0))
+        ratio = found.distance_scale / found.threshold_scale
+        rules = ComposedRules.of(found) if found.delta > 0 else ThresholdRules.of(found)
+        return rules, enough_length(mechanism.accept, mechanism.resample, ratio)
+    if isinstance(mechanism, Nearest):
+        nearest = calibrated(mechanism)
+        if nearest.shape == "gumbel":
+            return GumbelRules.of(nearest), 16 * mechanism.accept
+        return NearestRules.of(nearest), mechanism.accept + 8
+    if isinstance(mechanism, PrivateSummary):
+        moments = tuple(Moment(0, power=power, bounds=(0.0, 1.0)) for power in range(1, WIDTH + 1))
+        summary = mechanism.calibrated(MeanSummary(moments), records=100, simulated=100, unit=Unit())
+        return SummaryRules.of(summary), WIDTH
+    raise AuditError(f"no audit of {type(mechanism).__name__}.")
+
+
+def _sampled_length(mechanism: Mechanism) -> int:
+    """Return the number of draws to run on: few, so that one set of winners is not too rare an event."""
+    if not isinstance(mechanism, Nearest):
+        return 1
+    return (3 * mechanism.accept if calibrated(mechanism).shape == "gumbel" else mechanism.accept) + 2
+
+
 def audit(
-    mechanism: SparseVector,
+    mechanism: Mechanism,
     *,
     runs: int = 200_000,
     seconds: float = math.inf,
@@ -91,19 +133,18 @@ def audit(
     Most runs use the vectorised sampler, a smaller number OpenDP's: its lower bound is accordingly lower, and where so
     few runs can see no event of the mechanism at all, they are left out. `runs=0` leaves all sampling out.
     """
-    # on any grid the integers have the same ratios up to its fineness; this is the grid of a distance in [0, 1]
-    calibration = mechanism.calibrate(Grid.covering(1e-3, 0.0, 1.0))
-    longest = enough_length(mechanism.accept, mechanism.resample)
-    losses = exact_losses(ThresholdRules.of(calibration), longest)
+    rules, longest = rules_of(mechanism)
+    losses = exact_losses(rules, longest)
+    length = longest if isinstance(mechanism, SparseVector) else _sampled_length(mechanism)
     sampled = []
     if runs > 0:
-        sampled.append(sample(neighbours_for(mechanism, longest, runs), runs, seconds=seconds, show=show))
+        sampled.append(sample(neighbours_for(mechanism, length, runs), runs, seconds=seconds, show=show))
     if runs > 0 and opendp_runs > 0:
         with contextlib.suppress(AuditError):
-            case = neighbours_for(mechanism, longest, opendp_runs)
+            case = neighbours_for(mechanism, length, opendp_runs)
             sampled.append(sample(case, opendp_runs, noise=OpenDPNoise, seconds=seconds, show=show))
     repeating = any(repeats(source) for source in (FastNoise, OpenDPNoise))
-    return Audit(mechanism.to_json(), mechanism.epsilon, losses, tuple(sampled), repeating)
+    return Audit(mechanism.to_json(), mechanism.epsilon, losses, tuple(sampled), repeating, mechanism.delta)
 
 
 def plot(result: Audit, path: str | os.PathLike[str]) -> Path:

@@ -10,51 +10,77 @@ import typer
 
 from abcdp.cli.output import Json, show
 
-paper_app = typer.Typer(
-    help="Make the paper's figures anew: picture, numbers, a paragraph, and whether its claims hold.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+ALL = "all"
+PAGE = "paper.html"
 
-To = Annotated[Path, typer.Option(help="The folder for what it makes.")]
+Name = Annotated[str | None, typer.Argument(help="fig1, fig2, ... or all; without a name, the list of them.")]
+To = Annotated[Path, typer.Option(help="The folder for what it makes; unfinished work is kept there, in .work.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller version, for a look.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Compute everything anew, banks included.")]
 Delta = Annotated[float | None, typer.Option(min=1e-6, help="The sensitivity times N, for another one.")]
 
 
 def join(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    app.add_typer(paper_app, name="paper")
+    """Add the command to the application."""
+    app.command("paper")(paper)
 
 
-@paper_app.command("fig1")
-def fig1(to: To = Path("paper"), quick: Quick = False, delta: Delta = None, as_json: Json = False) -> None:
-    """Figure 1: flip probability by N, c and epsilon; Delta = 1/N as in the authors' scripts."""
-    _run("fig1", to, quick, as_json, delta=delta)
+def paper(
+    name: Name = None,
+    to: To = Path("paper"),
+    quick: Quick = False,
+    fresh: Fresh = False,
+    delta: Delta = None,
+    as_json: Json = False,
+) -> None:
+    """Make the paper's figures anew: picture, numbers, a paragraph, and whether its claims hold.
 
+    A run that was killed goes on where it stopped. The exit code is 1 where a claim fails for no known reason.
+    """
+    from abcdp.paper import EXPERIMENTS, make, start_afresh, write_page
 
-@paper_app.command("theorem")
-def theorem(to: To = Path("paper"), quick: Quick = False, delta: Delta = None, as_json: Json = False) -> None:
-    """Posterior error against N, bound and simulated, for the theorem's second statement; Delta = 2/N."""
-    _run("theorem", to, quick, as_json, delta=delta)
-
-
-def _run(name: str, to: Path, quick: bool, as_json: bool, **changes: Any) -> None:
-    """Make one figure, print what came of it, and exit with 1 where a claim of the paper does not hold."""
-    from abcdp.paper import EXPERIMENTS, make
-
-    experiment = EXPERIMENTS[name]
-    config = experiment.quick if quick else experiment.config
-    config = replace(config, **{key: value for key, value in changes.items() if value is not None})
-    made = make(experiment, to, config)
-    values: dict[str, Any] = {"figure": str(made.png), "numbers": str(made.numbers), "text": str(made.text)}
-    if as_json:
-        values["claims"] = [{"claim": c.text, "holds": c.holds, "evidence": c.evidence} for c in made.claims]
+    if name is None:
+        show({**{one.name: one.title for one in EXPERIMENTS.values()}, ALL: "all of them, and one page"}, as_json)
+        return
+    if name != ALL and name not in EXPERIMENTS:
+        raise typer.BadParameter(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)} and {ALL}.")
+    chosen = list(EXPERIMENTS.values()) if name == ALL else [EXPERIMENTS[name]]
+    if delta is not None and not (len(chosen) == 1 and hasattr(chosen[0].config, "delta")):
+        has = [one.name for one in EXPERIMENTS.values() if hasattr(one.config, "delta")]
+        raise typer.BadParameter(f"--delta is for one of {', '.join(has)}.")
+    if fresh:
+        start_afresh(to)
+    made = []
+    for experiment in chosen:
+        config = experiment.quick if quick else experiment.config
+        config = config if delta is None else replace(config, delta=delta)
+        typer.echo(f"{experiment.name}: {experiment.title}", err=True)
+        made.append(make(experiment, to, config, fresh=fresh))
+        took = made[-1].seconds
+        typer.echo(f"{experiment.name}: {'already there' if took is None else f'{took:.0f} s'}", err=True)
+    if name == ALL:
+        page = write_page(made, to / PAGE)
+        described = _described if as_json else _in_short
+        show({"page": str(page), **{one.experiment.name: described(one, as_json) for one in made}}, as_json)
     else:
-        values |= {f"claim {i}": _in_words(claim) for i, claim in enumerate(made.claims, start=1)}
-    show(values, as_json)
-    if not made.holds:
+        show(_described(made[0], as_json), as_json)
+    if any(one.surprises for one in made):
         raise typer.Exit(1)
 
 
-def _in_words(claim: Any) -> str:
-    return f"{'holds' if claim.holds else 'DOES NOT HOLD'}: {claim.text} ({claim.evidence})"
+def _in_short(made: Any, as_json: bool) -> str:
+    lines = [f"{sum(c.holds for c in made.claims)} of {len(made.claims)} claims hold"]
+    lines += [f"    {claim.in_words()}" for claim in made.claims if not claim.holds]
+    return "\n".join(lines)
+
+
+def _described(made: Any, as_json: bool) -> Any:
+    values: dict[str, Any] = {"figure": str(made.png), "numbers": str(made.numbers), "text": str(made.text)}
+    if as_json:
+        return values | {
+            "seconds": made.seconds,
+            "claims": [
+                {"claim": c.text, "holds": c.holds, "evidence": c.evidence, "reason": c.reason} for c in made.claims
+            ],
+        }
+    return values | {f"claim {i}": claim.in_words() for i, claim in enumerate(made.claims, start=1)}

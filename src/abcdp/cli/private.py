@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
 from abcdp.cli.output import Json, show
 
 ledger_app = typer.Typer(help="The owner's ledger of privacy budgets.", no_args_is_help=True, rich_markup_mode=None)
@@ -30,8 +31,8 @@ def _names(columns: str | None) -> list[str] | None:
 
 
 def release(
-    bank: Annotated[Path, typer.Argument(help="The folder of the bank.")],
-    data: Annotated[Path, typer.Argument(help="The records: .csv, .parquet or .npy, as they were registered.")],
+    bank: Annotated[str, typer.Argument(help="The folder or URL of the bank.")],
+    data: Annotated[str, typer.Argument(help="The records: .csv, .parquet or .npy, as they were registered.")],
     ledger: Annotated[str, typer.Option(help="The ledger: a file, or the URL of a database.")],
     dataset: Annotated[str, typer.Option(help="The name under which the records were registered.")],
     out: Annotated[Path, typer.Option(help="Where to write the release.")],
@@ -42,9 +43,12 @@ def release(
     accept: Annotated[int | None, typer.Option(help="Stop after this many accepted draws.")] = None,
     threshold: Annotated[float | None, typer.Option(help="The tolerance, in the units of the distance.")] = None,
     plan: Annotated[Path | None, typer.Option(help="Take the mechanism from a plan instead.")] = None,
-    resample: Annotated[
-        bool, typer.Option("--resample", help="Draw the threshold's noise anew after each accept.")
-    ] = False,
+    resample: Resample = False,
+    delta: Delta = None,
+    split: Split = None,
+    noise_shape: NoiseShape = None,
+    gaps: Gaps = False,
+    norm: Norm = None,
     request: Annotated[str, typer.Option(help="A name for this request; fresh noise needs a new one.")] = "",
     noise: Annotated[Literal["opendp", "fast"], typer.Option(help="The exact sampler.")] = "opendp",
     columns: Columns = None,
@@ -53,7 +57,18 @@ def release(
     """Answer a bank with a private release, and charge the ledger for it."""
     from abcdp.owner import release as answer
 
-    chosen = _mechanism(bank, plan, mechanism, epsilon, accept, threshold, resample)
+    options = {
+        "epsilon": epsilon,
+        "accept": accept,
+        "threshold": threshold,
+        "resample": resample,
+        "delta": delta,
+        "split": split,
+        "noise": noise_shape,
+        "gaps": gaps,
+        "norm": norm,
+    }
+    chosen = _mechanism(bank, plan, mechanism, options)
     with _working("releasing"):
         made = answer(
             bank, data, chosen, ledger=ledger, dataset=dataset, request=request, noise=noise, columns=_names(columns)
@@ -66,43 +81,22 @@ def release(
     show(values, as_json)
 
 
-def _mechanism(
-    bank: Path,
-    plan: Path | None,
-    kind: str,
-    epsilon: float | None,
-    accept: int | None,
-    threshold: float | None,
-    resample: bool,
-) -> Any:
+def _mechanism(bank: str, plan: Path | None, kind: str, options: dict[str, Any]) -> Any:
     """Return the mechanism that a plan chose, or that the options describe."""
     from abcdp.bank import Bank
     from abcdp.errors import MechanismError
-    from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
     from abcdp.plan import planned_mechanism
 
-    if plan is not None:
-        if (epsilon, accept, threshold, resample) != (None, None, None, False):
-            raise MechanismError(
-                "--plan brings its own settings: leave --epsilon, --accept, --threshold, --resample out."
-            )
-        return planned_mechanism(plan, Bank(bank))
-    if kind == PrivateSummary.kind:
-        if epsilon is None or (accept, threshold, resample) != (None, None, False):
-            raise MechanismError("a private summary takes --epsilon alone: what is made of it later costs nothing.")
-        return PrivateSummary(epsilon=epsilon)
-    if kind == Nearest.kind:
-        if epsilon is None or accept is None or (threshold, resample) != (None, False):
-            raise MechanismError("the nearest draws take --epsilon and --accept alone: there is no threshold.")
-        return Nearest(epsilon=epsilon, accept=accept)
-    if epsilon is None or accept is None or threshold is None:
-        raise MechanismError("give --epsilon, --accept and --threshold, or --plan.")
-    return SparseVector(epsilon=epsilon, accept=accept, threshold=threshold, resample=resample)
+    if plan is None:
+        return from_options(kind, options)
+    if any(value is not None and value is not False for value in options.values()):
+        raise MechanismError("--plan brings its own settings: leave --epsilon and all other settings out.")
+    return planned_mechanism(plan, Bank(bank))
 
 
 def report(
     release: Annotated[Path, typer.Argument(help="The file of the release.")],
-    bank: Annotated[Path, typer.Option(help="The folder of its bank.")],
+    bank: Annotated[str, typer.Option(help="The folder or URL of its bank.")],
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
     model: Annotated[str | None, typer.Option(help="The model, as package.module:object, for predicted data.")] = None,
     netcdf: Annotated[Path | None, typer.Option(help="Also write the posterior as netCDF.")] = None,
@@ -155,7 +149,7 @@ def demo(
 def ledger_create(
     ledger: Ledger,
     dataset: Annotated[str, typer.Option(help="A name for the records.")],
-    data: Annotated[Path, typer.Option(help="The records: .csv, .parquet or .npy.")],
+    data: Annotated[str, typer.Option(help="The records: .csv, .parquet or .npy, a file or its URL.")],
     unit: Annotated[
         str, typer.Option(help="Whom to protect: record, or records=18,change=1, or add-remove,at_least=100.")
     ],

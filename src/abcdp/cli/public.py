@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from abcdp._storage import shown as without_secrets
 from abcdp.cli.output import Json, show
-from abcdp.errors import DistanceError, PlanError
+from abcdp.errors import DistanceError, ModelError, PlanError, WorkerError
 
-bank_app = typer.Typer(help="Look at a bank of simulations.", no_args_is_help=True, rich_markup_mode=None)
+_CONNECT = 15  # seconds to wait for a scheduler
+
+bank_app = typer.Typer(help="Look at banks of simulations and merge them.", no_args_is_help=True, rich_markup_mode=None)
 
 
 def join(app: typer.Typer) -> None:
@@ -28,10 +33,19 @@ def simulate(
     model: Annotated[
         str, typer.Argument(help="A built-in model (mixture, covid, tuberculosis) or package.module:object.")
     ],
-    draws: Annotated[int, typer.Option(help="How many parameters to draw from the prior.")],
-    records: Annotated[int, typer.Option(help="How many records each simulated dataset has.")],
-    seed: Annotated[int, typer.Option(help="Names the random streams: the same seed gives the same bank.")],
-    to: Annotated[Path, typer.Option(help="Folder of the bank; an unfinished run of the same settings is resumed.")],
+    to: Annotated[
+        str,
+        typer.Option(help="Folder of the bank, or its URL (s3://...); an unfinished run of these settings is resumed."),
+    ],
+    draws: Annotated[int | None, typer.Option(help="How many parameters to draw from the prior.")] = None,
+    records: Annotated[int | None, typer.Option(help="How many records each simulated dataset has.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Names the random streams: the same seed gives the same bank.")
+    ] = None,
+    more: Annotated[
+        int | None,
+        typer.Option(help="Instead of --draws: add so many draws to the finished bank; its releases stay valid."),
+    ] = None,
     distance: Annotated[
         str | None, typer.Option(help="package.module:object, or a distance as JSON; the model's own by default.")
     ] = None,
@@ -42,31 +56,85 @@ def simulate(
         list[str] | None, typer.Option(help="With --bandwidth: public bounds LOW:HIGH of a column; repeat per column.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Shards made at once; one per core by default.")] = None,
-    shard: Annotated[int | None, typer.Option(help="Draws per shard: what a crash can lose.")] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="Let the workers of a Dask cluster make the shards: its scheduler, tcp://host:port."),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            help="Make only part i/n of the shards, for a batch system that runs n jobs with 1/n to n/n and the same "
+            "options, on a folder or URL that all reach. The job that finds all shards there closes the bank; if none "
+            "does, the same command without --shard does. A killed job is run again."
+        ),
+    ] = None,
+    shard_draws: Annotated[int | None, typer.Option(help="Draws per shard: what a crash can lose.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Draw from the prior, simulate, and keep the result as a bank that can be shared."""
+    """Draw from the prior, simulate, and keep the result as a bank that can be shared.
+
+    The bank is the same whoever makes it: threads, a Dask cluster or the jobs of a batch system.
+    """
     from abcdp.models import find
     from abcdp.simulate import simulate as make_bank
+    from abcdp.simulate import simulate_part
 
     sys.path.insert(0, os.getcwd())  # models of the working folder, as python -m has it
-    bank = make_bank(
-        find(model),
-        _distance(distance, bandwidth, domain),
-        draws=draws,
-        records=records,
-        seed=seed,
-        to=to,
-        workers=workers,
-        shard=shard,
-        progress=False if as_json else None,
-    )
-    show(describe(bank), as_json)
+    settings: dict[str, Any] = {
+        "draws": draws,
+        "records": records,
+        "seed": seed,
+        "to": to,
+        "workers": workers,
+        "shard": shard_draws,
+        "progress": False if as_json else None,
+    }
+    found, by = find(model), _distance(distance, bandwidth, domain)
+    part = _part(shard, more)
+    with _cluster(dask) as executor:
+        if part is None:
+            show(describe(make_bank(found, by, more=more, executor=executor, **settings)), as_json)
+            return
+        there, total = simulate_part(found, by, part=part, executor=executor, **settings)
+    show({"path": without_secrets(to), "shards_there": there, "shards": total, "complete": there == total}, as_json)
+
+
+def _part(text: str | None, more: int | None) -> tuple[int, int] | None:
+    """Return the part of the shards written as i/n."""
+    if text is None:
+        return None
+    if more is not None:
+        raise ModelError(
+            "--more goes without --shard: a job that is run twice would add twice. Simulate a bank of another seed in "
+            "parts and merge the two with abcdp bank merge."
+        )
+    first, _, second = text.partition("/")
+    if not (first.isdigit() and second.isdigit()):
+        raise ModelError(f"--shard {text!r}: write i/n, such as 3/10. Draws per shard are --shard-draws.")
+    return int(first), int(second)
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """Yield a client of a Dask cluster, or None."""
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ModelError("--dask needs the library distributed: pip install 'abcdp[dask]'.") from None
+    try:
+        client = Client(address, timeout=_CONNECT)
+    except (OSError, ValueError) as error:
+        raise WorkerError(f"--dask {address}: no scheduler answers there ({error}).") from None
+    with client:
+        yield client
 
 
 def learn(
-    bank: Annotated[Path, typer.Argument(help="The folder of a bank whose distance has a summary.")],
-    to: Annotated[Path, typer.Option(help="The folder of the new bank.")],
+    bank: Annotated[str, typer.Argument(help="The folder or URL of a bank whose distance has a summary.")],
+    to: Annotated[str, typer.Option(help="The folder or URL of the new bank.")],
     dims: Annotated[int | None, typer.Option(help="Directions to keep; one per parameter by default.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -77,7 +145,7 @@ def learn(
     explained = learned.explained if as_json else {k: f"{v:.1%}" for k, v in learned.explained.items()}
     show(
         {
-            "bank": str(to),
+            "bank": without_secrets(to),
             "explained": explained,
             "numbers_per_draw": learned.bank.header.width,
             "digest": learned.bank.digest,
@@ -87,17 +155,31 @@ def learn(
 
 
 def plan(
-    bank: Annotated[Path, typer.Argument(help="The folder of the bank.")],
+    bank: Annotated[str, typer.Argument(help="The folder or URL of the bank.")],
     epsilon: Annotated[float, typer.Option(help="The privacy budget of the release to plan.")],
     unit: Annotated[
         str, typer.Option(help="Whom to protect: record, or records=18,change=1, or add-remove,at_least=100.")
     ] = "record",
-    accept: Annotated[list[int] | None, typer.Option(help="Numbers of accepts to try; repeat for several.")] = None,
-    threshold: Annotated[list[float] | None, typer.Option(help="Thresholds to try; from the bank by default.")] = None,
+    delta: Annotated[float, typer.Option(help="The probability with which the guarantee may fail.")] = 0.0,
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option(help="Try only this: sparse-vector, nearest or private-summary; repeat for several."),
+    ] = None,
+    accept: Annotated[
+        list[int] | None, typer.Option(help="Numbers of posterior draws to release; repeat for several.")
+    ] = None,
+    threshold: Annotated[
+        list[float] | None, typer.Option(help="Thresholds of sparse vector to try; from the bank by default.")
+    ] = None,
+    learn: Annotated[bool, typer.Option("--learn/--no-learn", help="Try the summary learned on the bank.")] = True,
+    learned_to: Annotated[
+        str | None, typer.Option(help="Folder for the bank with the learned summary, written if that is chosen.")
+    ] = None,
     records: Annotated[int | None, typer.Option(help="Records of the data; the bank's number by default.")] = None,
     model: Annotated[str | None, typer.Option(help="The model, needed where --records differs from the bank.")] = None,
     resample: Annotated[
-        bool | None, typer.Option("--resample/--no-resample", help="Try this option only; both by default.")
+        bool | None,
+        typer.Option("--resample/--no-resample", help="Of sparse vector try this option only; both by default."),
     ] = None,
     goal: Annotated[float | None, typer.Option(help="An error to reach (about 1 is the prior).")] = None,
     region: Annotated[
@@ -111,7 +193,7 @@ def plan(
     plot: Annotated[Path | None, typer.Option(help="Draw the candidates and the curve over epsilon.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Choose threshold, accepts and option on simulated truths; no private data are read."""
+    """Choose the mechanism and its settings on simulated truths; no private data are read."""
     from abcdp.guarantee import Unit
     from abcdp.models import find
     from abcdp.plan import plan as make_plan
@@ -121,8 +203,12 @@ def plan(
         bank,
         epsilon=epsilon,
         unit=Unit.parse(unit),
+        delta=delta,
+        mechanisms=mechanism or None,
         accept=accept or None,
         threshold=threshold or None,
+        learn=learn,
+        learned_to=learned_to,
         records=records,
         model=find(model) if model else None,
         resample=resample,
@@ -159,32 +245,46 @@ def _region(texts: list[str]) -> dict[str, tuple[float, float]]:
 
 def _plan_table(made: Any) -> None:
     """Print the best candidates, the curve and the advice."""
-    head = f"{'accept':>7} {'threshold':>10} {'resample':>9} {'error':>13} {'coverage':>9} {'accepts':>8} {'short':>6}"
     typer.echo(
         f"the best candidates at epsilon = {made.mechanism.epsilon:g} on {made.truths} pretended observations "
         f"(error of the prior: {made.prior.mean:.3f})"
     )
-    typer.echo(head)
-    for c in sorted(made.candidates, key=lambda c: c.error.mean)[:12]:
-        m = c.mechanism
-        option = "yes" if m.resample else "no"
+    typer.echo(f"{'draws':>7} {'error':>13} {'coverage':>9} {'short':>6}  mechanism")
+    best = sorted(made.candidates, key=lambda c: c.error.mean)
+    kinds = {c.family for c in best}
+    first = {kind: next(c for c in best if c.family == kind) for kind in kinds}
+    for c in [c for c in best if c in best[:8] or c == first[c.family]]:
         typer.echo(
-            f"{m.accept:>7} {m.threshold:>10.4g} {option:>9} {c.error.mean:>7.3f}±{c.error.error:.3f} "
-            f"{c.coverage.mean:>9.0%} {c.accepts.mean:>8.1f} {c.short.mean:>6.0%}"
+            f"{c.draws:>7} {c.error.mean:>7.3f}±{c.error.error:.3f} {c.coverage.mean:>9.0%} {c.short.mean:>6.0%}  "
+            f"{_settings_of(c)}"
         )
     typer.echo(f"\nwhat to expect, on {made.truths} others")
     for c in made.curve:
-        mark = "   <- chosen" if c.mechanism == made.mechanism else ""
-        typer.echo(f"epsilon {c.mechanism.epsilon:>8.4g}   error {c.error.mean:.3f}±{c.error.error:.3f}{mark}")
+        mark = "   <- chosen" if c == made.chosen else ""
+        typer.echo(
+            f"epsilon {c.mechanism.epsilon:>8.4g}   error {c.error.mean:.3f}±{c.error.error:.3f}   {c.family}{mark}"
+        )
     typer.echo("")
     for line in made.advice:
         typer.echo(line)
     typer.echo(f"chosen: {made.mechanism}")
 
 
+def _settings_of(candidate: Any) -> str:
+    """Return a mechanism in short: its kind, and what was set."""
+    from dataclasses import MISSING, fields
+
+    said = [candidate.family]
+    for one in fields(candidate.mechanism):
+        value = getattr(candidate.mechanism, one.name)
+        if one.name not in ("epsilon", "accept") and (one.default is MISSING or value != one.default):
+            said.append(f"{one.name}={value:.4g}" if isinstance(value, float) else f"{one.name}={value}")
+    return " ".join(said)
+
+
 @bank_app.command("show")
 def bank_show(
-    path: Annotated[Path, typer.Argument(help="The folder of the bank.")],
+    path: Annotated[str, typer.Argument(help="The folder or URL of the bank.")],
     verify: Annotated[bool, typer.Option("--verify", help="Read every shard and check it.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -197,6 +297,20 @@ def bank_show(
     show(describe(bank) | ({"verified": True} if verify else {}), as_json)
 
 
+@bank_app.command("merge")
+def bank_merge(
+    paths: Annotated[
+        list[str], typer.Argument(help="The folders or URLs of the banks; releases of the first stay valid.")
+    ],
+    to: Annotated[str, typer.Option(help="The folder or URL of the new bank.")],
+    as_json: Json = False,
+) -> None:
+    """Merge banks of the same model, records and distance into one, each draw once."""
+    from abcdp.bank import Bank
+
+    show(describe(Bank.merge(paths, to)), as_json)
+
+
 def describe(bank: Any) -> dict[str, Any]:
     """Return what a bank holds, as plain values."""
     return {
@@ -206,6 +320,7 @@ def describe(bank: Any) -> dict[str, Any]:
         "distance": bank.distance.to_json(),
         "draws": bank.draws,
         "failed_draws": bank.failed,
+        "failures": bank.failures,
         "records_per_draw": bank.records,
         "columns": bank.columns,
         "numbers_per_draw": bank.header.width,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
 from abcdp.cli.output import Json, show
 
 
@@ -16,16 +17,21 @@ def join(app: typer.Typer) -> None:
 
 
 def audit(
-    mechanism: Annotated[str, typer.Argument(help="The mechanism: sparse-vector.")] = "sparse-vector",
+    mechanism: Annotated[
+        str, typer.Argument(help="The mechanism: sparse-vector, nearest or private-summary.")
+    ] = "sparse-vector",
     epsilon: Annotated[float, typer.Option(help="The budget that it claims.")] = 1.0,
-    accept: Annotated[int, typer.Option(help="The number of accepted draws.")] = 1,
-    resample: Annotated[
-        bool, typer.Option("--resample", help="Draw the threshold's noise anew after each accept.")
-    ] = False,
+    accept: Annotated[int | None, typer.Option(help="The number of accepted draws; 1 unless told.")] = None,
+    resample: Resample = False,
+    delta: Delta = None,
+    split: Split = None,
+    noise_shape: NoiseShape = None,
+    gaps: Gaps = False,
+    norm: Norm = None,
     runs: Annotated[int, typer.Option(help="Runs of the shipped code on each of two neighbouring datasets.")] = 200_000,
     seconds: Annotated[float, typer.Option(help="Stop sampling after this time.")] = 60.0,
     bank: Annotated[
-        Path | None, typer.Option(help="Also search neighbours that move this bank's distance too far.")
+        str | None, typer.Option(help="Also search neighbours that move this bank's distance too far.")
     ] = None,
     unit: Annotated[str, typer.Option(help="The unit for --bank.")] = "record",
     plot: Annotated[Path | None, typer.Option(help="Draw the loss against the length of the pattern.")] = None,
@@ -34,14 +40,20 @@ def audit(
     """Compute the privacy loss exactly, run the shipped code on neighbours, and say pass or broken (exit code 1)."""
     from abcdp.audit import audit as run
     from abcdp.audit import plot as draw
-    from abcdp.errors import MechanismError
-    from abcdp.mechanisms import SparseVector
 
-    if mechanism != SparseVector.kind:
-        raise MechanismError(f"no audit of {mechanism!r}; there is: {SparseVector.kind}.")
-    result = run(
-        SparseVector(epsilon, accept, 0.5, resample), runs=runs, seconds=seconds, show=False if as_json else None
-    )
+    options: dict[str, Any] = {
+        "epsilon": epsilon,
+        "accept": accept if accept is not None or mechanism == "private-summary" else 1,
+        "threshold": 0.5 if mechanism == "sparse-vector" else None,
+        "resample": resample,
+        "delta": delta,
+        "split": split,
+        "noise": noise_shape,
+        "gaps": gaps,
+        "norm": norm,
+    }
+    chosen = from_options(mechanism, options)
+    result = run(chosen, runs=runs, seconds=seconds, show=False if as_json else None)
     values = result.to_json()
     if bank is not None:
         values["distance"] = _distance(bank, unit)
@@ -54,7 +66,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _distance(bank: Path, unit: str) -> dict[str, object]:
+def _distance(bank: str, unit: str) -> dict[str, object]:
     import numpy as np
 
     from abcdp.audit import largest_move
@@ -71,7 +83,7 @@ def _distance(bank: Path, unit: str) -> dict[str, object]:
 
 def _in_words(values: dict[str, Any]) -> dict[str, Any]:
     """Return the result as lines for people."""
-    lines = {name: values[name] for name in ("mechanism", "claimed_epsilon", "exact_loss")}
+    lines = {name: values[name] for name in ("mechanism", "claimed_epsilon", "claimed_delta", "exact_loss")}
     for one in values["sampled"]:
         text = f"at least {one['lower_bound']:.3f} (level {one['level']:.0%}, {one['runs']:,} runs a side)"
         lines[f"sampled loss, {one['noise']}"] = text

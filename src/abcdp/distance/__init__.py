@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from abcdp.distance.base import Distance, SummaryDistance
+from abcdp.distance.base import Distance, MeanDistance, SummaryDistance
+from abcdp.distance.clusters import ClusterSummary
 from abcdp.distance.learned import LearnedSummary, certified_line
 from abcdp.distance.mean_summary import Histogram, MeanSummary, Moment
 from abcdp.distance.mmd import MMD
@@ -14,10 +15,12 @@ from abcdp.errors import DistanceError
 __all__ = [
     "MMD",
     "Clipped",
+    "ClusterSummary",
     "CustomDistance",
     "Distance",
     "Histogram",
     "LearnedSummary",
+    "MeanDistance",
     "MeanSummary",
     "Moment",
     "PairedClipped",
@@ -27,7 +30,7 @@ __all__ = [
 ]
 
 _DECLARED: dict[str, type[Distance]] = {
-    kind.kind: kind for kind in (MMD, MeanSummary, LearnedSummary, PairedClipped, Clipped)
+    kind.kind: kind for kind in (MMD, MeanSummary, LearnedSummary, PairedClipped, Clipped, ClusterSummary)
 }
 
 

@@ -110,13 +110,48 @@ class Distance(abc.ABC):
 
 
 class SummaryDistance(Distance):
-    """A distance that is the Euclidean norm of the difference of two summaries, each a mean over records.
+    """A distance that is the Euclidean norm of the difference of two summaries, vectors of a fixed width.
+
+    The reverse triangle inequality makes the sensitivity of the summary, in norm 2, that of the distance too.
+    """
+
+    has_summary: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def summary(self, data: npt.ArrayLike) -> FloatArray:
+        """Return the summary of one dataset, scaled so that the distance is the plain norm of the difference."""
+
+    @abc.abstractmethod
+    def summary_error(self) -> float:
+        """Return a bound of the error of one entry of a computed summary."""
+
+    def entry_sensitivities(self, records: int, unit: Unit) -> FloatArray:
+        """Return how far neighbours under `unit` can move each entry of the summary: no entry moves more than all."""
+        return np.full(self.width(records), self.sensitivity(records, unit, norm=2))
+
+    def reference(self, data: npt.ArrayLike) -> FloatArray:
+        return self.summary(data)
+
+    def compare(self, rows: FloatArray, reference: FloatArray) -> FloatArray:
+        from abcdp._kernels import kernels
+
+        return kernels().row_distances(np.ascontiguousarray(rows), reference)  # type: ignore[no-any-return]
+
+    def largest(self, records: int) -> float:
+        low, high = self.bounds(records)
+        return float(np.linalg.norm(high - low)) * (1.0 + 1e-9)
+
+    def numerical_error(self, records: int) -> float:
+        size = self.width(records)
+        return math.sqrt(size) * self.summary_error() + (size + 8) * ROUNDING * self.largest(records)
+
+
+class MeanDistance(SummaryDistance):
+    """A distance of summaries that are means over records.
 
     Neighbours move a mean by at most `unit.records` times the diameter of the record features over the number of
     records, so a subclass states the diameter and inherits the rest.
     """
-
-    has_summary: ClassVar[bool] = True
 
     @abc.abstractmethod
     def record_features(self, records: FloatArray) -> FloatArray:
@@ -130,13 +165,26 @@ class SummaryDistance(Distance):
     def diameter(self, change: float | tuple[float, ...], norm: Norm) -> float:
         """Return a bound of the norm of the difference of the features of two records within that change."""
 
+    def spans(self, change: float | tuple[float, ...]) -> FloatArray:
+        """Return for each feature a bound of how far a record within that change moves it."""
+        low, high = self.bounds(1)
+        return np.minimum(high - low, self.diameter(change, 2))
+
     @abc.abstractmethod
     def feature_error(self) -> float:
         """Return a bound of the error of one computed feature."""
 
+    def cases(self) -> FloatArray | None:
+        """Return all features that a record can have, a row each, where these are few; None where they are not."""
+        return None
+
     def curvatures(self) -> tuple[Interval, FloatArray] | None:
         """Return the domain and a bound of each feature's second derivative, for one column; None where not known."""
         return None
+
+    def breadth(self) -> int:
+        """Return how many numbers are held for each record while its features are computed."""
+        return self.width(1)
 
     def magnitude(self) -> float:
         """Return the largest absolute value of a feature."""
@@ -147,34 +195,22 @@ class SummaryDistance(Distance):
         """Return the mean of the features, summed as integers: independent of the order of records and of threads."""
         records = self.clean(data)
         bounds = self.bounds(len(records))
-        rows = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // len(bounds[0])))
+        rows = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // self.breadth()))
         blocks = (self.record_features(records[i : i + rows]) for i in range(0, len(records), rows))
         return exact_mean(blocks, bounds, self.magnitude(), len(records))
 
-    def reference(self, data: npt.ArrayLike) -> FloatArray:
-        return self.summary(data)
-
-    def compare(self, rows: FloatArray, reference: FloatArray) -> FloatArray:
-        from abcdp._kernels import kernels
-
-        return kernels().row_distances(np.ascontiguousarray(rows), reference)  # type: ignore[no-any-return]
-
     def summary_error(self) -> float:
-        """Return a bound of the error of one entry of a computed summary."""
         return self.feature_error() + 2.0 * self.magnitude() * 2.0**-_EXACT_BITS
-
-    def largest(self, records: int) -> float:
-        low, high = self.bounds(records)
-        return float(np.linalg.norm(high - low)) * (1.0 + 1e-9)
-
-    def numerical_error(self, records: int) -> float:
-        size = self.width(records)
-        return math.sqrt(size) * self.summary_error() + (size + 8) * ROUNDING * self.largest(records)
 
     def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
         if norm not in (1, 2):
             raise DistanceError(f"norm={norm!r}: choose 1 or 2.")
         return mean_sensitivity(records, unit, lambda change: self.diameter(change, norm))
+
+    def entry_sensitivities(self, records: int, unit: Unit) -> FloatArray:
+        share = mean_sensitivity(records, unit, lambda change: 1.0)
+        spans = self.spans(math.inf if unit.neighbours == "add-remove" else unit.change)
+        return share * spans * (1.0 + 1e-12)
 
 
 def mean_sensitivity(records: int, unit: Unit, diameter: Callable[[float | tuple[float, ...]], float]) -> float:

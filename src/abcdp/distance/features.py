@@ -78,6 +78,9 @@ class FeatureMap(Curve, Protocol):
     def diameter(self, change: Change, norm: Norm) -> float:
         """Return a bound of the norm of the difference of two records' features."""
 
+    def spans(self, change: Change) -> FloatArray:
+        """Return for each feature a bound of the difference of two records' values."""
+
     def curvatures(self) -> FloatArray:
         """Return bounds of the second derivatives of the features of one column."""
 
@@ -175,6 +178,18 @@ class QuadratureFeatures:
         )
         euclidean = math.sqrt(excess) * kernel_chord("gaussian", far) * _SLOP
         return euclidean if norm == 2 else self._diameter_l1(change, euclidean)
+
+    def spans(self, change: Change) -> FloatArray:
+        # a product of sines and cosines moves by its size times the moved phases of its columns, and stays within -1, 1
+        phases = np.zeros(1)
+        widths = np.array([high - low for low, high in self.domain])
+        reach(change, np.ones(len(widths)), widths)  # checks the number of columns
+        steps = np.minimum(np.array(change), widths)
+        for (_, step, top, _), far in zip(self._axes, steps, strict=True):
+            speeds = np.zeros(2 * top + 1)
+            speeds[1::2] = speeds[2::2] = step * np.arange(1, top + 1)
+            phases = np.add.outer(phases, speeds * far).ravel()
+        return np.asarray(self.bound * np.minimum(2.0, phases) * _SLOP)
 
     def _diameter_l1(self, change: Change, euclidean: float) -> float:
         """Bound sums of absolute differences of products over columns, from each column's size, slope and diameter."""
@@ -319,17 +334,22 @@ class WaveFeatures:
     def means(self, sets: FloatArray) -> FloatArray:
         return kernels().wave_means(sets - self._middle, self._waves) * self._scale  # type: ignore[no-any-return]
 
-    def diameter(self, change: Change, norm: Norm) -> float:
-        widths = self._widths
-        # how far each phase can move: |w . z| over admissible changes z
-        absolute = np.abs(self._waves)
+    def spans(self, change: Change) -> FloatArray:
+        return np.asarray(np.repeat(self._chords(change), 2) * (self._scale * _SLOP))
+
+    def _chords(self, change: Change) -> FloatArray:
+        """Return how far each wave can move: its phase by |w . z| over admissible changes z, and by 2 at most."""
+        widths, absolute = self._widths, np.abs(self._waves)
         if isinstance(change, tuple):
             reach(change, np.ones(len(widths)), widths)  # checks the number of columns
             phases = absolute @ np.minimum(np.array(change), widths)
         else:
             far = min(change, math.hypot(*widths))
             phases = np.minimum(absolute @ widths, np.linalg.norm(self._waves, axis=1) * far)
-        chords = np.minimum(2.0, phases)
+        return np.asarray(np.minimum(2.0, phases))
+
+    def diameter(self, change: Change, norm: Norm) -> float:
+        widths, absolute, chords = self._widths, np.abs(self._waves), self._chords(change)
         options = [self._sum(chords, 0.0, 0, norm), *self._by_forms(change, chords, norm)]
         if len(widths) == 1:
             speeds = absolute[:, 0]

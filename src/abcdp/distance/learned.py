@@ -10,7 +10,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.distance.base import ROUNDING, FloatArray, Norm, SummaryDistance, clip_to
+from abcdp.distance.base import (
+    LARGEST_ENTRY,
+    ROUNDING,
+    SMALLEST_SCALE,
+    FloatArray,
+    MeanDistance,
+    Norm,
+    clip_to,
+)
 from abcdp.errors import DistanceError
 
 _GRID = 2048
@@ -18,7 +26,7 @@ _LARGEST_WEIGHT = 1e9
 
 
 @dataclass(frozen=True)
-class LearnedSummary(SummaryDistance):
+class LearnedSummary(MeanDistance):
     """The Euclidean distance of means of `weights` applied to another distance's record features, clipped to bounds.
 
     Parameters
@@ -33,14 +41,14 @@ class LearnedSummary(SummaryDistance):
         clipped, hence the mean of combinations is the combination of means.
     """
 
-    base: SummaryDistance
+    base: MeanDistance
     weights: tuple[tuple[float, ...], ...]
     limits: tuple[tuple[float, float], ...]
 
     kind: ClassVar[str] = "learned"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, SummaryDistance) or not self.base.has_summary:
+        if not isinstance(self.base, MeanDistance) or not self.base.has_summary:
             raise DistanceError("a learned summary needs a base distance with a summary.")
         try:
             matrix = np.array(self.weights, dtype=np.float64)
@@ -58,6 +66,11 @@ class LearnedSummary(SummaryDistance):
             or (limits[:, 0] >= limits[:, 1]).any()
         ):
             raise DistanceError("a learned summary needs finite limits low < high for each direction.")
+        if not SMALLEST_SCALE <= np.abs(limits).max() <= LARGEST_ENTRY:  # squares of differences would not be right
+            raise DistanceError(
+                f"the limits of a learned summary reach beyond {LARGEST_ENTRY:g}, or none above {SMALLEST_SCALE:g}; "
+                "scale its weights and limits."
+            )
         object.__setattr__(self, "weights", tuple(map(tuple, matrix.tolist())))
         object.__setattr__(self, "limits", tuple(map(tuple, limits.tolist())))
 
@@ -66,6 +79,10 @@ class LearnedSummary(SummaryDistance):
         from abcdp.distance import distance_from_json
 
         return super().from_json({**settings, "base": distance_from_json(settings.get("base"))})
+
+    @functools.cached_property
+    def _line(self) -> CertifiedLine | None:
+        return certified_line(self.base, self.matrix)
 
     @functools.cached_property
     def matrix(self) -> FloatArray:
@@ -96,6 +113,9 @@ class LearnedSummary(SummaryDistance):
         limits = np.array(self.limits)
         return limits[:, 0], limits[:, 1]
 
+    def breadth(self) -> int:
+        return self.base.breadth()  # there are no more directions than features
+
     def feature_error(self) -> float:
         total = np.abs(self.matrix).sum(axis=0).max()
         size = len(self.matrix)
@@ -107,14 +127,22 @@ class LearnedSummary(SummaryDistance):
         singular = float(np.linalg.norm(self.matrix, 2)) * (1.0 + 1e-9)
         through = singular * self.base.diameter(change, 2) * (1.0 if norm == 2 else math.sqrt(len(low)))
         options = [box, through]
-        certified = certified_line(self.base, self.matrix)
-        if certified is not None:
+        if self._line is not None:
             far = change[0] if isinstance(change, tuple) else change
-            options.append(certified.diameter(far, norm) + 2.0 * len(low) * self.feature_error())
+            options.append(self._line.diameter(far, norm) + 2.0 * len(low) * self.feature_error())
         return min(options) * (1.0 + 1e-9)
 
+    def spans(self, change: float | tuple[float, ...]) -> FloatArray:
+        low, high = self.bounds(1)
+        through = np.abs(self.matrix).T @ self.base.spans(change) * (1.0 + 1e-9)
+        options = [high - low, through, np.full(len(low), self.diameter(change, 2))]
+        if self._line is not None:
+            far = change[0] if isinstance(change, tuple) else change
+            options.append((self._line.spans(far) + 2.0 * self.feature_error()) * (1.0 + 1e-9))
+        return np.asarray(np.min(options, axis=0))
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class CertifiedLine:
     """Combinations of the features of one column, on a grid, and how far they can stray between its points.
 
@@ -128,23 +156,42 @@ class CertifiedLine:
 
     def diameter(self, change: float, norm: Norm) -> float:
         """Return a bound of the norm of the difference of two values no further apart than `change`."""
+        one, two, _ = _largest_gaps(self, self._lags(change))
+        return one + 2.0 * float(self.strays.sum()) if norm == 1 else two + 2.0 * float(np.linalg.norm(self.strays))
+
+    def spans(self, change: float) -> FloatArray:
+        """Return for each combination a bound of the difference of two values no further apart than `change`."""
+        return _largest_gaps(self, self._lags(change))[2] + 2.0 * self.strays
+
+    def _lags(self, change: float) -> int:
+        """Return how many grid points apart the ends of the cells of two values within that change can be."""
         count = len(self.values) - 1
-        lags = count if change >= count * self.spacing else min(count, math.ceil(change / self.spacing) + 1)
-        best = 0.0
-        for lag in range(1, lags + 1):
-            gaps = np.abs(self.values[lag:] - self.values[:-lag])
-            sizes = gaps.sum(axis=1) if norm == 1 else np.sqrt((gaps**2).sum(axis=1))
-            best = max(best, float(sizes.max()))
-        stray = self.strays.sum() if norm == 1 else np.linalg.norm(self.strays)
-        return best + 2.0 * float(stray)
+        return count if change >= count * self.spacing else min(count, math.ceil(change / self.spacing) + 1)
 
     def limits(self) -> FloatArray:
         """Return certified (low, high) of each combination."""
         return np.stack([self.values.min(axis=0) - self.strays, self.values.max(axis=0) + self.strays], axis=1)
 
 
-def certified_line(base: SummaryDistance, matrix: FloatArray) -> CertifiedLine | None:
-    """Return the combinations on a grid over the domain, for a base of one column with known second derivatives."""
+@functools.lru_cache(maxsize=32)
+def _largest_gaps(line: CertifiedLine, lags: int) -> tuple[float, float, FloatArray]:
+    """Return the largest gap of values at most so many grid points apart: in L1, in L2, and of each combination."""
+    one, two, entries = 0.0, 0.0, np.zeros(line.values.shape[1])
+    for lag in range(1, lags + 1):
+        gaps = np.abs(line.values[lag:] - line.values[:-lag])
+        one, two = max(one, float(gaps.sum(axis=1).max())), max(two, float((gaps**2).sum(axis=1).max()))
+        entries = np.maximum(entries, gaps.max(axis=0))
+    return one, math.sqrt(two), entries
+
+
+def certified_line(base: MeanDistance, matrix: FloatArray) -> CertifiedLine | None:
+    """Return the combinations on a grid over the domain, for a base of one column with known second derivatives.
+
+    Where a record can have few different features, its cases are the grid, and nothing lies between them.
+    """
+    cases = base.cases()
+    if cases is not None:
+        return CertifiedLine(np.einsum("ij,jk->ik", cases, matrix), 0.0, np.zeros(matrix.shape[1]))
     curved = base.curvatures()
     if curved is None:
         return None

@@ -17,19 +17,22 @@ from abcdp.distance.base import (
     SMALLEST_SCALE,
     FloatArray,
     Interval,
+    MeanDistance,
     Norm,
-    SummaryDistance,
     as_domain,
     as_records,
     clip_to,
 )
 from abcdp.distance.features import line_diameter
+from abcdp.distance.joint import joint_diameter
 from abcdp.errors import DistanceError, UnitError
 
 Change = float | tuple[float, ...]
 
 _LARGEST_PRODUCT = 1e300
+_MOST_CASES = 512
 _MOST_SLOPES = 100_000  # moments times columns
+_BLOCK = 1 << 18  # features held at once when simulated datasets are encoded
 
 
 def _power(value: float, power: int) -> float:
@@ -151,7 +154,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class MeanSummary(SummaryDistance):
+class MeanSummary(MeanDistance):
     """Weighted Euclidean distance of the means of declared record features.
 
     Parameters
@@ -267,8 +270,31 @@ class MeanSummary(SummaryDistance):
         low, high = self._range(moment)
         return clip_to(moment.values(records), np.array(low), np.array(high))[:, None]
 
+    def cases(self) -> FloatArray | None:
+        """Return the features of a record in each cell that the bins of all histograms make, if there is no moment."""
+        inner: dict[int, set[float]] = {}
+        for feature in self.features:
+            if isinstance(feature, Moment):
+                return None
+            inner.setdefault(feature.column, set()).update(feature.edges[1:-1])
+        if math.prod(len(edges) + 1 for edges in inner.values()) > _MOST_CASES:
+            return None
+        # a value on an edge counts in the bin above it, so edges and minus infinity meet every cell
+        cells = [[-math.inf, *sorted(edges)] for edges in inner.values()]
+        records = np.zeros((math.prod(map(len, cells)), _columns_needed(self.features)))
+        records[:, list(inner)] = list(itertools.product(*cells))
+        return self.record_features(records)
+
     def encode(self, sets: FloatArray) -> FloatArray:
-        return np.stack([self.record_features(self.clean(one)).mean(axis=0) for one in sets])
+        count, records, columns = sets.shape
+        width = self.width(records)
+        together = max(1, _BLOCK // (records * width))
+        out = np.empty((count, width))
+        for start in range(0, count, together):
+            block = sets[start : start + together]
+            features = self.record_features(self.clean(block.reshape(-1, columns)))
+            out[start : start + together] = features.reshape(len(block), records, -1).mean(axis=1)
+        return out
 
     def feature_error(self) -> float:
         # a dozen roundings of a product of bounded factors; a clip keeps what overflows on its public bound
@@ -286,7 +312,19 @@ class MeanSummary(SummaryDistance):
         options = [self._by_column(moments, change, norm)]
         if not isinstance(change, tuple) and math.isfinite(change) and moments:
             options.append(change * self._slope(moments, norm))
+        if norm == 1 and moments and self.domain is not None:
+            # clipping brings features closer, so the diameter without it is a bound too
+            options.append(joint_diameter(tuple((moment.powers, weight) for moment, weight in moments), self.domain))
         return _norm([min(options), *bins], norm) * (1.0 + 1e-12)
+
+    def spans(self, change: Change) -> FloatArray:
+        out: list[float] = []
+        for feature, weight in self._weighted():
+            if isinstance(feature, Moment):
+                out.append(weight * self._span(feature, change))
+            else:
+                out += [weight if self._step(feature.column, change) > 0 else 0.0] * feature.bins
+        return np.array(out)
 
     def _by_column(self, moments: list[tuple[Moment, float]], change: Change, norm: Norm) -> float:
         """Bound the move of the moments, those of one and the same column together."""

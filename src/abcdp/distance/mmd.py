@@ -17,8 +17,8 @@ from abcdp.distance.base import (
     ROUNDING,
     FloatArray,
     Interval,
+    MeanDistance,
     Norm,
-    SummaryDistance,
     as_domain,
     as_records,
     clip_to,
@@ -41,7 +41,7 @@ _SMALLEST = 1e-6
 
 
 @dataclass(frozen=True)
-class MMD(SummaryDistance):
+class MMD(MeanDistance):
     """Maximum mean discrepancy with a Gaussian, Laplace or Matern-3/2 kernel of distances in units of the bandwidth.
 
     Parameters
@@ -229,6 +229,9 @@ class MMD(SummaryDistance):
         pairs = np.array(self._pairs())
         far = reach(change, np.array(self._per_column()), pairs[:, 1] - pairs[:, 0])
         return kernel_chord(self.kernel, far) * (1.0 + 1e-12)
+
+    def spans(self, change: float | tuple[float, ...]) -> FloatArray:
+        return self._map.spans(change)
 
     def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
         if self.columns is None and self.features == "exact":

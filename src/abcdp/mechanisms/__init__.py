@@ -10,7 +10,7 @@ from abcdp.guarantee import Unit
 from abcdp.mechanisms.base import Calibrated, Mechanism
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.nearest import Contest, Nearest, NearestCalibration
-from abcdp.mechanisms.sparse_vector import Calibration, Outcome, Scan, SparseVector
+from abcdp.mechanisms.sparse_vector import Calibration, Outcome, Scan, SparseVector, gap_weights
 from abcdp.mechanisms.summary import PrivateSummary, SummaryCalibration
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "SparseVector",
     "SummaryCalibration",
     "calibrate",
+    "gap_weights",
     "mechanism_from_json",
 ]
 

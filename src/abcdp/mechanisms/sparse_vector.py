@@ -2,16 +2,18 @@ r"""The paper's Algorithm 1: accept draws whose noisy distance is below a noisy 
 
 With threshold noise of scale :math:`s_1`, distance noise of scale :math:`s_2` and integer sensitivity :math:`\Delta`,
 one threshold
-draw costs :math:`\Delta/s_1 + 2c\Delta/s_2` and a new threshold after each accept :math:`c(\Delta/s_1 + 2\Delta/s_2)`.
-The proof stands in ``docs/proofs/sparse_vector.md``.
+draw costs :math:`\Delta/s_1 + 2c\Delta/s_2` and a new threshold after each accept :math:`c(\Delta/s_1 + 2\Delta/s_2)`,
+with Laplace noise on both sides or one-sided exponential noise that lowers both. The proof stands in
+``docs/proofs/sparse_vector.md``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +23,14 @@ from abcdp.distance import Distance
 from abcdp.errors import MechanismError
 from abcdp.guarantee import Unit
 from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
+from abcdp.mechanisms.composition import composed_epsilon, composed_share
 from abcdp.mechanisms.grid import Grid
 
 IntArray = npt.NDArray[np.int64]
+
+
+Split = Literal["paper", "optimal"]
+NoiseShape = Literal["laplace", "exponential"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,9 @@ class Calibration:
     distance_scale: int
     accept: int
     resample: bool
+    noise: NoiseShape = "laplace"
+    gaps: bool = False
+    delta: float = 0.0
 
     @property
     def scales(self) -> tuple[int, ...]:
@@ -53,20 +63,34 @@ class Calibration:
         return self.accept if self.resample else 1
 
     @property
+    def epsilon_each(self) -> Fraction:
+        """The exact cost of one threshold draw and one accept."""
+        return Fraction(self.grid.sensitivity, self.threshold_scale) + self._accept_cost
+
+    @property
     def epsilon(self) -> Fraction:
-        """The exact cost of these scales."""
-        move = self.grid.sensitivity
-        one = Fraction(move, self.threshold_scale)
-        each = Fraction(2 * move, self.distance_scale)
+        """The cost of these scales: exact, or under a delta the bound of optimal composition."""
+        if self.delta > 0:
+            return Fraction(composed_epsilon(self.epsilon_each, self.accept, self.delta))
+        one = Fraction(self.grid.sensitivity, self.threshold_scale)
+        each = self._accept_cost
         return self.accept * (one + each) if self.resample else one + self.accept * each
+
+    @property
+    def _accept_cost(self) -> Fraction:
+        return Fraction(2 * self.grid.sensitivity, self.distance_scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The output of a run: which draws were accepted, and how many were looked at before it stopped."""
+    """The output of a run: which draws were accepted, how many were looked at before it stopped, and the gaps.
+
+    `gaps` holds for each accepted draw what its comparison left over, in grid steps, where the mechanism releases it.
+    """
 
     accepted: tuple[int, ...]
     examined: int
+    gaps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,17 @@ class SparseVector(Mechanism):
     resample
         Whether the threshold's noise is drawn anew after each accept (the paper's RESAMPLE). Costs more for the same
         noise.
+    delta
+        The probability with which the guarantee may fail. Resampled runs only: they then compose optimally, with less
+        noise from some tens of accepts on.
+    split
+        How the budget is divided between the threshold and the distances: as in the ``"paper"``, or ``"optimal"``, with
+        the least variance of a comparison.
+    noise
+        ``"laplace"``, or ``"exponential"``: one-sided, half of the variance at the same cost. It lowers threshold and
+        distances, on average by their scales, so that the best threshold is another one.
+    gaps
+        Whether to release how far below the noisy threshold each accepted draw was, which costs nothing.
 
     Examples
     --------
@@ -100,6 +135,9 @@ class SparseVector(Mechanism):
     threshold: float
     resample: bool = False
     delta: float = 0.0
+    split: Split = "paper"
+    noise: NoiseShape = "laplace"
+    gaps: bool = False
 
     kind: ClassVar[str] = "sparse-vector"
 
@@ -113,18 +151,51 @@ class SparseVector(Mechanism):
             or not math.isfinite(self.threshold)
         ):
             raise MechanismError(f"threshold={self.threshold!r}: a finite number, in the units of the distance.")
-        if not isinstance(self.resample, bool):
-            raise MechanismError(f"resample={self.resample!r}: True or False.")
+        for name in ("resample", "gaps"):
+            if not isinstance(getattr(self, name), bool):
+                raise MechanismError(f"{name}={getattr(self, name)!r}: True or False.")
+        if self.split not in get_args(Split):
+            raise MechanismError(f"split={self.split!r}: choose paper or optimal.")
+        if self.noise not in get_args(NoiseShape):
+            raise MechanismError(f"noise={self.noise!r}: choose laplace or exponential.")
+        if self.delta > 0 and not self.resample:
+            raise MechanismError(
+                f"delta={self.delta!r} buys nothing where one threshold draw serves all accepts: that is one pure "
+                "run, and only many runs compose better. Use resample=True with it, or delta=0."
+            )
 
     def calibrate(self, grid: Grid) -> Calibration:
-        """Return the paper's scales on a grid, rounded up, their cost checked against the budget."""
+        """Return the scales on a grid, rounded up, their cost checked against the budget."""
         budget = exact(self.epsilon)
-        runs = 2 * self.accept if self.resample else self.accept + 1
-        scale = math.ceil(runs * grid.sensitivity / budget)
-        found = Calibration(grid, grid.threshold(self.threshold), scale, 2 * scale, self.accept, self.resample)
+        # a run is what one threshold draw serves: all accepts, or one of them
+        accepts = 1 if self.resample else self.accept
+        each = budget / self.accept if self.resample else budget
+        if self.delta > 0:
+            each = Fraction(composed_share(self.epsilon, self.accept, self.delta))
+        first, second = self._scales(each, accepts, grid.sensitivity)
+        found = Calibration(
+            grid,
+            grid.threshold(self.threshold),
+            first,
+            second,
+            self.accept,
+            self.resample,
+            self.noise,
+            self.gaps,
+            self.delta,
+        )
         if not found.epsilon <= budget:
             raise MechanismError("calibration failed its own check; nothing may be released with it.")
         return found
+
+    def _scales(self, budget: Fraction, accepts: int, move: int) -> tuple[int, int]:
+        """Return the scales of the threshold's and of the distances' noise for one run with so many accepts."""
+        if self.split == "paper":
+            scale = math.ceil((accepts + 1) * move / budget)
+            return scale, 2 * scale
+        # least variance of the comparison: budgets in the ratio 1 : (2 accepts)^(2/3)
+        first = math.ceil(move * (1 + Fraction((2.0 * accepts) ** (2.0 / 3.0))) / budget)
+        return first, math.ceil(2 * accepts * move / (budget - Fraction(move, first)))
 
     def calibrated(
         self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
@@ -147,6 +218,7 @@ class Scan:
         self._levels = np.ascontiguousarray(calibration.threshold + threshold_noise)
         self._counts = np.zeros(runs, dtype=np.int64)
         self._accepted = np.full((runs, calibration.accept), -1, dtype=np.int64)
+        self._gaps = np.zeros_like(self._accepted)
         self._seen = 0
 
     def feed(self, distances: IntArray, allowed: npt.NDArray[np.bool_], noise: IntArray) -> None:
@@ -154,7 +226,7 @@ class Scan:
         distances = np.atleast_2d(distances)
         if noise.shape != (len(self._counts), len(allowed)) or distances.shape not in ((1, len(allowed)), noise.shape):
             raise MechanismError("distances, noise and marks of draws have different shapes.")
-        kernels().scan(distances, allowed, noise, self._levels, self._seen, self._counts, self._accepted)
+        kernels().scan(distances, allowed, noise, self._levels, self._seen, self._counts, self._accepted, self._gaps)
         self._seen += len(allowed)
 
     @property
@@ -165,7 +237,23 @@ class Scan:
     def outcomes(self) -> list[Outcome]:
         """Return the output of each run."""
         out = []
-        for count, rows in zip(self._counts, self._accepted, strict=True):
+        for count, rows, gaps in zip(self._counts, self._accepted, self._gaps, strict=True):
             full = count == self._calibration.accept
-            out.append(Outcome(tuple(map(int, rows[:count])), int(rows[count - 1]) + 1 if full else self._seen))
+            left = tuple(map(int, gaps[:count])) if self._calibration.gaps else ()
+            out.append(Outcome(tuple(map(int, rows[:count])), int(rows[count - 1]) + 1 if full else self._seen, left))
         return out
+
+
+def gap_weights(gaps: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return the log weights of accepted draws from their gaps to the noisy threshold.
+
+    A triangular kernel: nearer draws resemble the data more, in proportion to what is left to the threshold. Gaps are
+    noisy, so their median is added to each: even a draw that was accepted by luck alone keeps a weight.
+
+    Examples
+    --------
+    >>> np.exp(gap_weights([0, 3, 8])).round(6).tolist()
+    [4.0, 7.0, 12.0]
+    """
+    sizes = np.array(gaps, dtype=np.float64)
+    return np.log(sizes + np.median(sizes) + 1.0)

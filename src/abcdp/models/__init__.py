@@ -1,4 +1,4 @@
-"""The built-in models: those of the paper's experiments.
+"""The built-in models: those of the paper's experiments, and two more.
 
 ``mixture``
     Figures 2 and 3: five uniform distributions with unknown weights. A record is a number.
@@ -8,6 +8,14 @@
 ``tuberculosis``
     Figure 5: outbreaks of a birth-death process. A record is one outbreak, as eight summaries, and records are compared
     in pairs: the data need as many outbreaks as each simulation.
+``outbreak``
+    One outbreak of the same process. A record is a patient, as the number of a cluster, and `records` is the room for
+    them: rows that no patient fills hold -1.
+``epidemic``
+    An epidemic curve. A record is a person, as the day on which he or she fell ill.
+``regression``
+    Linear regression with two covariates of known law. A record is (y, x1, x2), clamped and divided by 10; the summary
+    is nine sums over 100 records, as papers published them with noise.
 """
 
 from __future__ import annotations
@@ -17,12 +25,16 @@ from typing import Any
 from abcdp.errors import ModelError
 from abcdp.model import Model, load
 from abcdp.models._covid import covid, covid_pairs
+from abcdp.models._epidemic import epidemic
 from abcdp.models._mixture import mixture
-from abcdp.models._tuberculosis import tuberculosis
+from abcdp.models._regression import regression
+from abcdp.models._tuberculosis import outbreak, tuberculosis
 
-__all__ = ["BUILT_IN", "covid", "covid_pairs", "find", "mixture", "tuberculosis"]
+__all__ = ["BUILT_IN", "covid", "covid_pairs", "epidemic", "find", "mixture", "outbreak", "regression", "tuberculosis"]
 
-BUILT_IN: dict[str, Model] = {model.name: model for model in (mixture, covid, covid_pairs, tuberculosis)}
+BUILT_IN: dict[str, Model] = {
+    model.name: model for model in (mixture, covid, covid_pairs, tuberculosis, outbreak, epidemic, regression)
+}
 
 
 def find(name: str) -> Model:

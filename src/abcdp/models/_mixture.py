@@ -48,5 +48,6 @@ mixture = Model(
     name="mixture",
     log_prior=log_density,
     latent=(COMPONENTS, from_latent),
+    support="simplex",
     distance=MMD(bandwidth=0.6, domain=(0.0, float(COMPONENTS))),
 )

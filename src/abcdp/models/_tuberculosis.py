@@ -16,12 +16,13 @@ rates make no sense, gives NaN, and with it the whole draw fails: it stays in th
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from abcdp._kernels import kernels
-from abcdp.distance import PairedClipped
+from abcdp.distance import ClusterSummary, PairedClipped
 from abcdp.model import Model
 
 FloatArray = npt.NDArray[np.float64]
@@ -38,6 +39,10 @@ COLUMNS = (
     "months from first to last case of the largest, both counted",
     "months with a case of the largest",
 )
+
+# San Francisco, 1991 and 1992 (Small et al. 1994, New England Journal of Medicine 330:1703): how many clusters there
+# were of each size. 473 patients in 326 clusters.
+SAN_FRANCISCO = {30: 1, 23: 1, 15: 1, 10: 1, 8: 1, 5: 2, 4: 4, 3: 13, 2: 20, 1: 282}
 
 COMPLIANCE, OBSERVED_SHARE, REMOVAL = 0.95, 0.8, 5.95
 _Q = 1.0 - COMPLIANCE
@@ -150,11 +155,31 @@ def simulate(theta: FloatArray, records: int, rng: np.random.Generator) -> Float
     Each row has a random stream of its own, and each outbreak its part of it: the first outbreaks of a row are the same
     however many follow, and rows are the same one by one or together.
     """
-    n_c, n_n, _ = balance(theta)
-    settings = np.column_stack([theta[:, 3], *rates(theta), n_c, n_n])
-    keys = rng.integers(1 << 64, size=len(theta), dtype=np.uint64)
     loops = kernels("tuberculosis", "tuberculosis_plain")
-    return loops.outbreaks(settings, keys, records)  # type: ignore[no-any-return]
+    return loops.outbreaks(*_settings(theta, rng), records)  # type: ignore[no-any-return]
+
+
+def simulate_patients(theta: FloatArray, records: int, rng: np.random.Generator) -> FloatArray:
+    """Return for each row of theta the patients of one outbreak, the number of a cluster each (draws x records).
+
+    These are the patients of the first outbreak that `simulate` would summarise. Rows that no patient fills hold -1;
+    an outbreak with more patients than `records` is NaN.
+    """
+    loops = kernels("tuberculosis", "tuberculosis_plain")
+    return loops.patients(*_settings(theta, rng), records)  # type: ignore[no-any-return]
+
+
+def _settings(theta: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, npt.NDArray[np.uint64]]:
+    """Return rates and balance means of each row of theta, and the key of its random stream."""
+    n_c, n_n, _ = balance(theta)
+    keys = rng.integers(1 << 64, size=len(theta), dtype=np.uint64)
+    return np.column_stack([theta[:, 3], *rates(theta), n_c, n_n]), keys
+
+
+def as_patients(sizes: Mapping[int, int] | Sequence[int]) -> FloatArray:
+    """Return patients, as labels 0, 1, 2, ..., from the sizes of clusters: a list, or how many there are of each."""
+    each = sizes if isinstance(sizes, Sequence) else [size for size, count in sizes.items() for _ in range(count)]
+    return np.repeat(np.arange(len(each), dtype=np.float64), each)
 
 
 tuberculosis = Model(
@@ -164,4 +189,13 @@ tuberculosis = Model(
     name="tuberculosis",
     log_prior=log_density,
     distance=PairedClipped(clip=200.0, weights=WEIGHTS),
+)
+
+outbreak = Model(
+    prior=joint_prior,
+    simulator=simulate_patients,
+    parameters=PARAMETERS,
+    name="outbreak",
+    log_prior=log_density,
+    distance=ClusterSummary(),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.paper.common import COLOURS, INK, Claim, Experiment, Numbers, panels
+from abcdp.paper.common import COLOURS, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.theory import epsilon_for_flip, flip_probability, noise_scale
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 RARE = 0.01  # a flip probability that counts as vanished
 HIGH = 0.4  # and one that counts as high; noise alone has 0.5
-_SHOWN = 6  # significant digits that are saved
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ def compute(config: Config) -> dict[str, Any]:
                 values = np.asarray(flip_probability(margins, scale=scale))
                 cells.append({"records": records, "accept": count, "epsilon": budget, "scale": scale, **box(values)})
             enough = epsilon_for_flip(RARE, typical, sensitivity=sensitivity, accept=count, resample=True)
-            vanishing.append({"records": records, "accept": count, "epsilon": _short(float(enough))})
-    return {"distances": [_short(d) for d in distances], "median_margin": typical, "cells": cells, "rare": vanishing}
+            vanishing.append({"records": records, "accept": count, "epsilon": short(float(enough))})
+    return {"distances": [short(d) for d in distances], "median_margin": typical, "cells": cells, "rare": vanishing}
 
 
 def box(values: npt.NDArray[np.float64]) -> dict[str, Any]:
@@ -62,13 +61,9 @@ def box(values: npt.NDArray[np.float64]) -> dict[str, Any]:
     inside = values[(values >= low - reach) & (values <= high + reach)]
     beyond = values[(values < low - reach) | (values > high + reach)]
     numbers = {"whislo": inside.min(), "q1": low, "med": middle, "q3": high, "whishi": inside.max()}
-    return {name: _short(value) for name, value in {**numbers, "mean": values.mean()}.items()} | {
-        "fliers": [_short(value) for value in beyond]
+    return {name: short(value) for name, value in {**numbers, "mean": values.mean()}.items()} | {
+        "fliers": [short(value) for value in beyond]
     }
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.{_SHOWN}g}")
 
 
 def claims(numbers: Numbers) -> list[Claim]:
@@ -171,4 +166,10 @@ FIG1 = Experiment(
     claims=claims,
     draw=draw,
     describe=describe,
+    deviations=(
+        "Delta: the authors' scripts draw the figure with a sensitivity of 1/N, the paper's Lemma has 2/N. The figure "
+        "follows the scripts; --delta 2 draws the Lemma's.",
+        "b: the scripts take b = 2 c Delta / epsilon, the scale of a threshold that is redrawn after each accept. It "
+        "is kept; with one threshold draw, b = (c + 1) Delta / epsilon would do.",
+    ),
 )

@@ -1,0 +1,55 @@
+"""Mechanisms from the options of a command."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+Resample = Annotated[bool, typer.Option("--resample", help="Draw the threshold's noise anew after each accept.")]
+Delta = Annotated[float | None, typer.Option(help="The probability with which the guarantee may fail.")]
+Split = Annotated[
+    Literal["paper", "optimal"] | None,
+    typer.Option(help="Sparse vector: how threshold and distances share the budget."),
+]
+NoiseShape = Annotated[
+    Literal["laplace", "exponential"] | None,
+    typer.Option("--noise-shape", help="Sparse vector: noise on both sides, or one-sided."),
+]
+Gaps = Annotated[
+    bool, typer.Option("--gaps", help="Sparse vector: release how far below the threshold accepted draws were; free.")
+]
+Norm = Annotated[
+    Literal["auto", "l1", "box", "l2"] | None,
+    typer.Option(help="Private summary: the noise, Laplace (l1), box or Gaussian (l2, with --delta)."),
+]
+
+_OPTIONS = {"noise": "--noise-shape"}
+
+
+def from_options(kind: str, options: dict[str, Any]) -> Any:
+    """Return the mechanism that options describe; those that were not given are None or False."""
+    from dataclasses import MISSING, fields
+
+    from abcdp.errors import MechanismError
+    from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
+
+    kinds: dict[str, Any] = {one.kind: one for one in (SparseVector, Nearest, PrivateSummary)}
+    if kind not in kinds:
+        raise MechanismError(f"no mechanism {kind!r}; there is: {', '.join(kinds)}.")
+    takes = {field.name: field.default is MISSING for field in fields(kinds[kind])}
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    missing = [_option(name) for name, needed in takes.items() if needed and name not in given]
+    extra = [_option(name) for name in given if name not in takes]
+    if missing or extra:
+        faults = [f"give {_listed(missing)}"] * bool(missing) + [f"leave {_listed(extra)} out"] * bool(extra)
+        raise MechanismError(f"{kind} takes {_listed(list(map(_option, takes)))}: {' and '.join(faults)}.")
+    return kinds[kind](**given)
+
+
+def _option(name: str) -> str:
+    return _OPTIONS.get(name, f"--{name}")
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
