@@ -372,3 +372,15 @@ def test_custom_distances_never_travel(tmp_path):
         abcdp.Bank(tmp_path / "bank")
     assert abcdp.Bank(tmp_path / "bank", distance=own).digest == bank.digest
     assert "lambda" not in (tmp_path / "bank" / "manifest.json").read_text()
+
+
+def test_a_bank_in_memory_is_verified_too():
+    """Whoever builds one in memory, a release must not compare records with entries beyond the public bounds."""
+    bank = abcdp.simulate(abcdp.models.mixture, draws=20, records=10, seed=1, progress=False)
+    ((key, data),) = zip(bank.parts, (data for _, data in bank.shards()), strict=True)
+    bank.verify()
+    rows = data.rows.copy()
+    rows[3, 0] = 2.0**52
+    hostile = abcdp.Bank.from_memory(bank.header, [(key, ShardData(data.status, data.theta, rows))])
+    with pytest.raises(BankError, match="beyond the distance's bounds"):
+        hostile.verify()

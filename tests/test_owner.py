@@ -175,6 +175,17 @@ def test_records_load_from_files(tmp_path, records):
     assert repr(load_records(records)) == "PrivateData(300 records, 1 columns)"
 
 
+def test_files_that_pyarrow_would_quote_are_read(tmp_path):
+    """Its own errors repeat a value (whole numbers beyond 2**53) or a cell of the first record (as a name)."""
+    (tmp_path / "large.csv").write_text("1\n9007199254740993\n")
+    assert load_records(tmp_path / "large.csv").records[:, 0].tolist() == [1.0, 2.0**53]
+    (tmp_path / "twice.csv").write_text("NA,NA,y\n1,2,3\n")
+    assert load_records(tmp_path / "twice.csv").records.tolist() == [[1.0, 2.0, 3.0]]
+    assert load_records(tmp_path / "twice.csv", ["y"]).records.tolist() == [[3.0]]
+    with pytest.raises(DataError, match="several columns 'NA'"):
+        load_records(tmp_path / "twice.csv", ["NA"])
+
+
 def test_private_records_do_not_travel(records):
     import pickle
 

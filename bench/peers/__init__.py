@@ -70,7 +70,7 @@ def toy(table: Table, elfi: Peer, pyabc: Peer) -> None:
         "numpy": (lambda: numpy_batch(50), 50),
         "loop": (lambda: python_loop(2), 2),
     }
-    for job, draws in (("toy", 200), ("toy_two", 400), ("toy_features", 2000), ("toy_both", 4000)):
+    for job, draws in (("toy", 200), ("toy_two", 400), ("toy_features", 2000), ("toy_plain", 1000), ("toy_both", 4000)):
         jobs["elfi " + job] = (partial(elfi.seconds_per_draw, job, draws), 1)
     jobs["pyabc"] = (partial(pyabc.seconds_per_draw, "toy", 1000), 1)
     found = interleaved({name: job for name, (job, _) in jobs.items()}, ROUNDS)
@@ -86,6 +86,7 @@ def toy(table: Table, elfi: Peer, pyabc: Peer) -> None:
     table.row("  ELFI, 100 random features", ours, per_draw["elfi toy"], 200)
     table.row("  ELFI on 2 processes, 100 random features", ours, per_draw["elfi toy_two"])
     table.row("  ELFI given our features", ours, per_draw["elfi toy_features"], 8)
+    table.row("  ELFI given our features, simulating as plain_toy.py does", ours, per_draw["elfi toy_plain"])
     table.row("  ELFI given our features and our simulator", ours, per_draw["elfi toy_both"])
     table.row("  pyABC on 2 processes, 100 random features", ours, per_draw["pyabc"], 100)
     table.note("the same, with ledger, private release (OpenDP's noise) and posterior, against a draw of")

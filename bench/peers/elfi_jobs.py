@@ -26,6 +26,14 @@ def simulate(theta, batch_size=1, random_state=None):
     return problems.simulate(theta, random_state.random_sample)
 
 
+def plain_simulator(theta, batch_size=1, random_state=None):
+    """As in plain_toy.py: a choice of components, a draw at a time."""
+    sets = [
+        random_state.choice(5, problems.RECORDS, p=row) + random_state.random_sample(problems.RECORDS) for row in theta
+    ]
+    return np.stack(sets)
+
+
 def random_features(sets):
     return np.stack([problems.embed(y) for y in sets])
 
@@ -85,6 +93,7 @@ if __name__ == "__main__":
         "toy": partial(rejection, simulate, random_features, native),
         "toy_two": partial(rejection, simulate, random_features, two),
         "toy_features": partial(rejection, simulate, our_features, native),
+        "toy_plain": partial(rejection, plain_simulator, our_features, native),
         "toy_both": partial(rejection, our_simulator, our_features, native),
         "tuberculosis": tuberculosis,
     }

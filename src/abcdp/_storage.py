@@ -37,6 +37,8 @@ def shown(place: str) -> str:
     if not is_url(place):
         return place
     parts = urlsplit(place)
+    if ":" in parts.netloc and "@" in place:  # a secret with a slash or a question mark ends what seems to be the host
+        parts = urlsplit(f"{parts.scheme}://{place.rpartition('@')[2]}")
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

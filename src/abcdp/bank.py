@@ -253,7 +253,9 @@ class Bank:
         """Read everything, two shards at a time, and raise a :class:`BankError` at the first fault."""
 
         def check(shard: Shard) -> None:
-            self._read(shard)
+            data = self._read(shard)
+            if self.path is None:  # what comes from a file is checked as it is read
+                self.header.check(data, f"shard {shard.number} of seed {shard.seed}")
 
         with ThreadPoolExecutor(2) as readers:
             for start in range(0, len(self.parts), 64):  # of a million shards only a few wait at a time

@@ -82,8 +82,7 @@ class OpenDPNoise:
     seeded: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        _opendp_laplace(1)  # a missing library must show before any budget is spent,
-        _opendp_top(1, 1)  # and so must one that is too old
+        _opendp_laplace(1)  # a missing library must show before any budget is spent
 
     def laplace(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-abs(k) / scale)."""
@@ -116,14 +115,10 @@ class OpenDPNoise:
     def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising.
 
-        OpenDP's own choice of the top k draws one after the other with chances in proportion to exp(-value / scale),
-        which is the same law. Proposals that are far away are refused, so that the time grows where few are near.
+        Not by OpenDP: its own choice of the top k refuses proposals that are far away, so that its time tells how many
+        are near. It is the cross-check of this one in the tests.
         """
-        _check(scale, count)
-        if count >= len(values):
-            return np.tile(np.arange(len(values)), (runs, 1))
-        measurement, numbers = _opendp_top(scale, count), values.tolist()
-        return np.array([sorted(measurement(numbers)) for _ in range(runs)], dtype=np.int64).reshape(runs, count)
+        return _smallest_of_each(_system_words, values, scale, count, runs)
 
 
 class _DigitNoise(ABC):
@@ -158,15 +153,7 @@ class _DigitNoise(ABC):
 
     def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising."""
-        _check(scale, count)
-        if count >= len(values):
-            return np.tile(np.arange(len(values)), (runs, 1))
-        out = np.empty((runs, count), dtype=np.int64)
-        block = max(1, _BLOCK // len(values))
-        for start in range(0, runs, block):
-            part = out[start : start + block]
-            part[:] = _smallest(self._words, values, scale, count, len(part))
-        return out
+        return _smallest_of_each(self._words, values, scale, count, runs)
 
     @abstractmethod
     def _words(self, count: int) -> Words:
@@ -259,17 +246,6 @@ def _opendp_gaussian(scale: int) -> Any:
     from opendp.metrics import l2_distance
 
     return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="i64"), scale=float(scale))
-
-
-def _opendp_top(scale: int, count: int) -> Any:
-    """Return OpenDP's measurement that chooses the smallest of a list of integers with Gumbel noise."""
-    from opendp.domains import atom_domain, vector_domain
-    from opendp.measurements import make_noisy_top_k
-    from opendp.measures import zero_concentrated_divergence
-    from opendp.metrics import linf_distance
-
-    domain, metric = vector_domain(atom_domain(T="i64")), linf_distance(T="i64")
-    return make_noisy_top_k(domain, metric, zero_concentrated_divergence(), k=count, scale=float(scale), negate=True)
 
 
 @lru_cache(maxsize=64)
@@ -406,6 +382,19 @@ def _below(words: Callable[[int], Words], limits: IntArray) -> IntArray:
         fits = drawn < limits[left]
         out[left[fits]] = drawn[fits]
         left = left[~fits]
+    return out
+
+
+def _smallest_of_each(words: Callable[[int], Words], values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+    """Return the places of the smallest of value - scale * Gumbel, a row per run, in blocks of runs."""
+    _check(scale, count)
+    if count >= len(values):
+        return np.tile(np.arange(len(values)), (runs, 1))
+    out = np.empty((runs, count), dtype=np.int64)
+    block = max(1, _BLOCK // len(values))
+    for start in range(0, runs, block):
+        part = out[start : start + block]
+        part[:] = _smallest(words, values, scale, count, len(part))
     return out
 
 

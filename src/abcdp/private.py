@@ -124,19 +124,22 @@ def _is_number(cell: str) -> bool:
 def _numbers(table: Any, columns: list[str] | None, name: str) -> FloatArray:
     import pyarrow as pa
 
-    absent = [c for c in columns or [] if c not in table.column_names]
-    if absent:
-        raise DataError(f"{name} has no column {', '.join(map(repr, absent))}.")
+    names = table.column_names
+    for wanted in columns or []:
+        if names.count(wanted) != 1:
+            raise DataError(f"{name} has {'several columns' if wanted in names else 'no column'} {wanted!r}.")
     parts = []
-    for column in columns or table.column_names:
-        kind = table.schema.field(column).type
+    # by their numbers, in messages too: in a file without a line of names what stands for one is a cell of the first
+    # record. And large whole numbers are rounded: the error of a cast that is safe would repeat one
+    for number in [names.index(wanted) for wanted in columns] if columns else range(len(names)):
+        kind = table.schema.field(number).type
         if not (
             pa.types.is_integer(kind)
             or pa.types.is_floating(kind)
             or pa.types.is_boolean(kind)
             or pa.types.is_null(kind)
         ):
-            raise DataError(f"{name}: column {column!r} does not hold numbers; select columns that do.")
-        values = table[column].cast(pa.float64()).to_numpy(zero_copy_only=False)
+            raise DataError(f"{name}: column {number + 1} does not hold numbers; select columns that do.")
+        values = table.column(number).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         parts.append(np.asarray(values, dtype=np.float64))
     return np.stack(parts, axis=1)

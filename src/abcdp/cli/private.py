@@ -51,6 +51,9 @@ def release(
     norm: Norm = None,
     request: Annotated[str, typer.Option(help="A name for this request; fresh noise needs a new one.")] = "",
     noise: Annotated[Literal["opendp", "fast"], typer.Option(help="The exact sampler.")] = "opendp",
+    memory: Annotated[
+        int, typer.Option(min=1, help="MiB that reading the bank may take; one with larger shards is refused.")
+    ] = 1024,
     columns: Columns = None,
     as_json: Json = False,
 ) -> None:
@@ -71,7 +74,15 @@ def release(
     chosen = _mechanism(bank, plan, mechanism, options)
     with _working("releasing"):
         made = answer(
-            bank, data, chosen, ledger=ledger, dataset=dataset, request=request, noise=noise, columns=_names(columns)
+            bank,
+            data,
+            chosen,
+            ledger=ledger,
+            dataset=dataset,
+            request=request,
+            noise=noise,
+            memory=memory << 20,
+            columns=_names(columns),
         )
     made.save(out)
     guarantee = made.guarantee.to_json() if as_json else made.guarantee.describe()

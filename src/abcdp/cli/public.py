@@ -31,7 +31,10 @@ def join(app: typer.Typer) -> None:
 
 def simulate(
     model: Annotated[
-        str, typer.Argument(help="A built-in model (mixture, covid, tuberculosis) or package.module:object.")
+        str,
+        typer.Argument(
+            help="A built-in model (mixture, covid, tuberculosis, outbreak, ...), or package.module:object."
+        ),
     ],
     to: Annotated[
         str,
