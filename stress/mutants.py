@@ -48,6 +48,7 @@ AREAS = {
     "sizes": ("sensitivity", "adding_or_removing or reach"),
     "neighbours": ("sensitivity", "stay_within"),
     "pairs": ("sensitivity", "no_pair"),
+    "learning": ("learning", "cases or size or histograms or small"),
     "clusters": ("clusters", "definitions or moves or neighbour or exact"),
     "distances": ("distances", "paired or mmd or stated_error or clipped"),
     "bank": ("bank", "bounds or hostile or reads_back"),
