@@ -34,7 +34,9 @@ FloatArray = npt.NDArray[np.float64]
 _FROM_PRIOR = 0.1  # of each population: heavy enough tails for bounded weights
 _CENTRES = 300  # of the mixture that a round draws from
 _BATCH_VALUES = 1 << 18
-_STALLED = 1.2  # a power of the likelihood that grows by less than this will not reach 1
+_STALLED = 1.2  # a power of the likelihood that grows by less than this needs a larger population
+_GROWTH = 16  # how many times larger it may become
+_EFFECTIVE = 0.1  # of the first population: how many draws have to carry the next one
 
 
 @dataclass(frozen=True)
@@ -113,16 +115,20 @@ def _populate(
 ) -> tuple[FloatArray, FloatArray, int]:
     """Return latent draws, their log weights and the number of simulations.
 
-    First the proposal is sharpened for as long as a population can follow; then it stays, and simulations are gathered
-    until the weights of the whole likelihood carry enough.
+    First the proposal is sharpened, with ever larger populations where one of them can no longer follow; then it stays,
+    and simulations are gathered until the weights of the whole likelihood carry enough.
     """
     run = _Simulator(summary, model, bank, rng, advance)
+    enough, largest = _EFFECTIVE * size, _GROWTH * size
     current, power = _start(run, size, rng)
-    before = 0.0
-    while power < 1.0 and power > _STALLED * before and run.spent < most:
+    while power < 1.0 and run.spent < most:
         centres = current.z[resampled(current.log_weights(power), _CENTRES, rng)]
         current, _ = run(*_proposed(centres, size, rng))
-        before, power = power, _sharpest(current, size)
+        before, power = power, _sharpest(current, enough)
+        if power <= _STALLED * before:
+            if size >= largest:
+                break
+            size = min(2 * size, largest)
     centres = current.z[resampled(current.log_weights(power), _CENTRES, rng)]
     kept = current if power >= 1.0 else None
     while (reached := 0.0 if kept is None else effective_size(kept.log_weights(1.0))) < goal:
@@ -146,14 +152,14 @@ def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Popul
     """
     z = rng.standard_normal((size, run.dimension))
     prior, rows = run(z, _log_normal(z))
-    power = _sharpest(prior, size)
+    power = _sharpest(prior, _EFFECTIVE * size)
     fine = np.isfinite(prior.log_likelihood)
     if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1):
         return prior, power
     open_ended = ((-np.inf, np.inf),) * run.dimension
     centres, log_weights, _ = adjusted(run.summary, rows[fine], z[fine], open_ended, rng)
     closer, _ = run(*_proposed(centres[resampled(log_weights, _CENTRES, rng)], size, rng))
-    found = _sharpest(closer, size)
+    found = _sharpest(closer, _EFFECTIVE * size)
     return (closer, found) if found > power else (prior, power)
 
 
@@ -166,9 +172,8 @@ def _pooled(first: _Population, second: _Population) -> _Population:
     )
 
 
-def _sharpest(current: _Population, size: int) -> float:
-    """Return the largest power of the likelihood that leaves a tenth of the population effective, at most 1."""
-    enough = 0.1 * size
+def _sharpest(current: _Population, enough: float) -> float:
+    """Return the largest power of the likelihood that leaves so many of the population effective, at most 1."""
     if effective_size(current.log_weights(1.0)) >= enough:
         return 1.0
     low, high = 0.0, 1.0
