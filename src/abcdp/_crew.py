@@ -7,6 +7,7 @@ made from its own random stream, so it comes out the same whoever makes it, and 
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import ctypes
 import functools
@@ -135,7 +136,7 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:300]
 
 
-class Crew:
+class Crew(abc.ABC):
     """Workers that take shards; a context in which they are there."""
 
     def __init__(self, workers: int) -> None:
@@ -151,14 +152,14 @@ class Crew:
         """How many shards may be given out at once."""
         return 2 * self.workers
 
+    @abc.abstractmethod
     def submit(self, number: int, rows: int, attempt: int) -> Future[Made]:
         """Give out a shard."""
-        raise NotImplementedError
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 - most have nothing to check,
         """Raise where no worker will ever answer again."""
 
-    def recover(self, future: Future[Made]) -> None:
+    def recover(self, future: Future[Made]) -> None:  # noqa: B027 - and nothing to recover
         """Make good the loss of workers that a failed shard showed."""
 
 

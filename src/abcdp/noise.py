@@ -76,7 +76,9 @@ class Noise(Protocol):
 class OpenDPNoise:
     """OpenDP's exact integer sampler, on OpenSSL's generator: the default for a real release.
 
-    The running time of a draw depends a little on its value, unlike that of :class:`FastNoise`.
+    The running time of a draw depends a little on its value, unlike that of :class:`FastNoise`. OpenDP has no box
+    noise, and its choice with Gumbel noise takes a time that tells about the values: the cubes of the one and the whole
+    of the other are drawn as :class:`FastNoise` draws them.
     """
 
     seeded: ClassVar[bool] = False

@@ -91,7 +91,8 @@ def release(
         Names the request. The same request returns the stored bytes again and costs nothing; fresh noise needs a new
         name and is a new charge.
     noise
-        ``"opendp"``, OpenDP's sampler, or ``"fast"``, the vectorised one; both are exact.
+        ``"opendp"``, OpenDP's sampler wherever it has one that serves (not for box and Gumbel noise), or ``"fast"``,
+        the vectorised one; both are exact.
     columns
         The columns of a CSV or Parquet file to read.
     memory
