@@ -711,12 +711,14 @@ def test_a_private_summary_counts_every_entry(distance, unit):
     found = PrivateSummary(1.0, norm="l1").calibrated(distance, records=20, simulated=20, unit=unit)
     width = distance.width(20)
     moved = Fraction(distance.sensitivity(20, unit, norm=1)) + 2 * width * Fraction(distance.summary_error())
+    if found.basis == "enforced":
+        moved = Fraction(unit.records, 20) * found.contribution.one * Fraction(2) ** -found.contribution.bits
     assert found.sensitivity >= math.ceil(moved / Fraction(found.steps[0]) + width) - 1
     rng = np.random.default_rng(1)
     for _ in range(50):
         data = POOL[rng.integers(len(POOL), size=20)]
         near = _neighbour(data, POOL, unit, rng)
-        steps = found.place(distance.reference(data)) - found.place(distance.reference(near))
+        steps = found.place_records(distance, data) - found.place_records(distance, near)
         assert np.abs(steps).sum() <= found.sensitivity
 
 
@@ -724,6 +726,8 @@ def test_a_private_summary_charges_the_error_of_every_entry():
     """Shipped errors are far below a grid step and would hide in its rounding; this distance has a large one."""
 
     class Coarse(abcdp.MeanSummary):
+        rowwise = False  # so that nothing is enforced, and rounding has to be paid for
+
         def summary_error(self):
             return 0.001
 

@@ -46,8 +46,8 @@ def mean_gap(simulated: np.ndarray, observed: np.ndarray) -> float:
 DISTANCES: dict[str, Distance] = {
     "fourier": MMD(0.6, (0, 5)),
     "fourier, coarse": MMD(0.6, (0, 1.5), tolerance=1e-2, features="fourier"),
-    "fourier, far from zero": MMD(0.6, (1e9, 1e9 + 5)),
-    "fourier, narrow": MMD(1.0, (3, 3 + 1e-9)),
+    "fourier, far from zero": MMD(0.6, (5e6, 5e6 + 5)),
+    "fourier, narrow": MMD(1.0, (3, 3 + 1e-5)),
     "fourier, 2 columns": MMD((0.6, 1.1), (0, 5), tolerance=1e-4),
     "fourier, 2 columns, coarse": MMD(1.0, (0, 2), columns=2, tolerance=1e-2),
     "fourier, 3 columns": MMD(2.5, (0, 5), columns=3, tolerance=1e-2),
@@ -368,14 +368,15 @@ def test_extreme_changes_have_a_sensitivity(name):
 
 @often
 @given(
-    low=st.sampled_from((0.0, -1.0, 1e3, 1e9)),
-    wide=st.sampled_from((1e-6, 0.1, 1.0, 7.0)),
+    low=st.sampled_from((0.0, -1.0, 1e3, 1e6)),  # in widths
+    wide=st.sampled_from((1e-4, 0.1, 1.0, 7.0)),
     bandwidth=st.sampled_from((0.3, 1.0, 40.0)),
     far=st.sampled_from((1e-3, 0.01, 0.3, 0.99, 1.0, 5.0)),
     seed=st.integers(0, 50),
     features=st.sampled_from(("fourier", "sobol")),
 )
 def test_certified_diameters_hold_between_the_points_of_their_grid(low, wide, bandwidth, far, seed, features):
+    low *= wide
     domain = (low, low + wide)
     distance = MMD(bandwidth, domain, features=features, frequencies=8)
     change = far * (domain[1] - low)

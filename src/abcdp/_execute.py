@@ -24,7 +24,7 @@ _COPIES = 8  # a shard's bytes at the peak: compressed, decoded and checked, bes
 
 def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
     """Run a mechanism once on private records and return the parts of a release that it decides."""
-    return _runs.answer(bank, bank.distance.reference(data.records), calibration, noise)
+    return _runs.answer(bank, data.records, calibration, noise)
 
 
 def run_sparse_vector(
@@ -45,7 +45,7 @@ def run_private_summary(
     bank: Bank, data: PrivateData, calibration: SummaryCalibration, noise: Noise, runs: int = 1
 ) -> IntArray:
     """Return the noisy summary of the records, a row per run; the bank only names the distance."""
-    return _runs.run_private_summary(bank.distance.reference(data.records), calibration, noise, runs)
+    return _runs.with_noise(_runs.placed_summary(bank.distance, data.records, calibration), calibration, noise, runs)
 
 
 def check_memory(bank: Bank, memory: int, calibration: Calibrated | None = None) -> None:

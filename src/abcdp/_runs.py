@@ -1,7 +1,7 @@
 """Runs of mechanisms: exact integers, then noise, then the kernel. Whose dataset it is, the caller knows.
 
 A release of private records (through ``_execute``), an audit and an experiment on public data share these lines. A
-`reference` is a dataset in the form that a bank's distance compares draws with.
+`reference` is a dataset in the form that a bank's distance compares draws with; a private summary starts from records.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp.bank import Bank, ShardData
+from abcdp.distance import Distance, SummaryDistance
 from abcdp.mechanisms import (
     Calibrated,
     Calibration,
@@ -33,10 +34,10 @@ FloatArray = npt.NDArray[np.float64]
 Stream = Iterable[tuple[IntArray, npt.NDArray[np.bool_]]]
 
 
-def answer(bank: Bank, reference: FloatArray, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
+def answer(bank: Bank, records: FloatArray, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
     """Run a mechanism once and return the parts of a release that it decides."""
     if isinstance(calibration, SummaryCalibration):
-        (values,) = run_private_summary(reference, calibration, noise)
+        (values,) = with_noise(placed_summary(bank.distance, records, calibration), calibration, noise)
         released = ReleasedSummary(
             values=tuple(map(int, values)),
             steps=calibration.steps,
@@ -44,6 +45,7 @@ def answer(bank: Bank, reference: FloatArray, calibration: Calibrated, noise: No
             over_best_known=calibration.over_best_known,
         )
         return {"summary": released}
+    reference = bank.distance.reference(records)
     if isinstance(calibration, NearestCalibration):
         (outcome,) = run_nearest(bank, reference, calibration, noise)
     else:
@@ -107,9 +109,14 @@ def contested(stream: Stream, calibration: NearestCalibration, noise: Noise, run
     return contest
 
 
-def run_private_summary(summary: FloatArray, calibration: SummaryCalibration, noise: Noise, runs: int = 1) -> IntArray:
+def placed_summary(distance: Distance, records: FloatArray, calibration: SummaryCalibration) -> IntArray:
+    """Return the summary of records in integers."""
+    assert isinstance(distance, SummaryDistance)  # noqa: S101 - it was calibrated for one
+    return calibration.place_records(distance, records)
+
+
+def with_noise(placed: IntArray, calibration: SummaryCalibration, noise: Noise, runs: int = 1) -> IntArray:
     """Return a summary in integers with noise, a row per run."""
-    placed = calibration.place(summary)
     if calibration.shape == "box":
         return placed + noise.box(calibration.scale, calibration.width, runs)
     draw = noise.gaussian if calibration.shape == "gaussian" else noise.laplace

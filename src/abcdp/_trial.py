@@ -262,7 +262,7 @@ class Trial:
             distance: Any = self._of(setting).bank.distance
             reference = distance.project(reference[None])[0]
         noise = CommonNoise(self._seed, 3, int(truths.numbers[k]))
-        (values,) = _runs.run_private_summary(reference, calibration, noise)
+        (values,) = _runs.with_noise(calibration.place(reference), calibration, noise)
         return ReleasedSummary(values=tuple(map(int, values)), steps=calibration.steps, law=calibration.law)
 
     def _allowed(self, truths: Truths, k: int) -> Marks:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from abcdp._kernels import plain
 from abcdp._kernels._math import CAREFUL, FAST, add_exactly, exp_nonpositive, sincos, sincos_turn
 
 FloatArray = npt.NDArray[np.float64]
@@ -18,6 +19,8 @@ _32 = np.uint64(32)
 _11 = np.uint64(11)
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_HALF_PI = plain.HALF_PI
+_TAYLOR = plain.TAYLOR
 
 
 @njit(inline="always")
@@ -425,3 +428,29 @@ def scan(distances, allowed, noise, levels, first, counts, accepted, gaps):
             t = accepted[run, place] - first
             gaps[run, place] = levels[run, place if several else 0] - (values[t] + own[t])
         counts[run] = count
+
+
+# no flags: every operation is rounded as written, so that the numbers are those of `plain` to the last digit
+@njit(nogil=True, cache=True, fastmath=False)
+def _cos_sin(phases, cosines, sines):
+    for i in range(len(phases)):
+        quarter = math.floor(phases[i] * (2.0 / math.pi) + 0.5)
+        r = phases[i]
+        for part in _HALF_PI:
+            r = r - quarter * part
+        square = r * r
+        cosine, sine = 0.0, 0.0
+        for even, odd in _TAYLOR:
+            cosine, sine = even + square * cosine, odd + square * sine
+        cosine, sine = 1.0 + square * cosine, r + r * square * sine
+        turn = quarter - 4.0 * math.floor(0.25 * quarter)
+        swapped = turn == 1.0 or turn == 3.0
+        first, second = (sine, cosine) if swapped else (cosine, sine)
+        cosines[i] = -first if turn == 1.0 or turn == 2.0 else first
+        sines[i] = -second if turn >= 2.0 else second
+
+
+def cos_sin(phase: FloatArray) -> tuple[FloatArray, FloatArray]:
+    cosines, sines = np.empty(phase.size), np.empty(phase.size)
+    _cos_sin(phase.ravel(), cosines, sines)
+    return cosines.reshape(phase.shape), sines.reshape(phase.shape)

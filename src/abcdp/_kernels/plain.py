@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.uint64]
+CosSin = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 _BLOCK_ELEMENTS = 1 << 20  # temporaries stay near 8 MiB whatever the input
 _LOW = np.uint64(0xFFFFFFFF)
@@ -56,13 +58,42 @@ def mixture(theta: FloatArray, records: int, key: int) -> FloatArray:
     return y
 
 
-def trig_matrix(points: FloatArray, middle: float, step: float, top: int) -> FloatArray:
+# pi / 2 in four parts, the first three short enough that their products with whole numbers below 2**36 are exact
+HALF_PI = tuple(map(float.fromhex, ("0x1.921fp+0", "0x1.6a88p-17", "0x1.0b46p-34", "0x1.1a62633145c07p-54")))
+# of cosine and sine, from the highest power down to the second and third
+TAYLOR = tuple(((-1.0) ** k / math.factorial(2 * k), (-1.0) ** k / math.factorial(2 * k + 1)) for k in range(8, 0, -1))
+
+
+def cos_sin(phase: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return cosine and sine of phases up to 2**36, within 2**-52, from sums, products and comparisons alone.
+
+    numpy's own functions may take another path, with another last digit, for another place in memory; here the result
+    of a phase does not depend on those beside it. Taylor series on a quarter turn around 0.
+    """
+    quarter = np.floor(phase * (2.0 / math.pi) + 0.5)
+    r = phase
+    for part in HALF_PI:
+        r = r - quarter * part
+    square = r * r
+    cosine, sine = np.zeros(r.shape), np.zeros(r.shape)
+    for even, odd in TAYLOR:
+        cosine, sine = even + square * cosine, odd + square * sine
+    cosine, sine = 1.0 + square * cosine, r + r * square * sine
+    turn = quarter - 4.0 * np.floor(0.25 * quarter)  # 0, 1, 2 or 3
+    swapped = (turn == 1.0) | (turn == 3.0)
+    cosine, sine = np.where(swapped, sine, cosine), np.where(swapped, cosine, sine)
+    return (
+        np.where((turn == 1.0) | (turn == 2.0), -cosine, cosine),
+        np.where(turn >= 2.0, -sine, sine),
+    )
+
+
+def trig_matrix(points: FloatArray, middle: float, step: float, top: int, cos_sin: CosSin = cos_sin) -> FloatArray:
     """Return for each point 1, cos, sin, cos 2, sin 2, ... up to `top` of the phase step * (point - middle)."""
     phase = np.multiply.outer(step * (points - middle), np.arange(1, top + 1))
     out = np.empty((len(points), 2 * top + 1))
     out[:, 0] = 1.0
-    np.cos(phase, out=out[:, 1::2])
-    np.sin(phase, out=out[:, 2::2])
+    out[:, 1::2], out[:, 2::2] = cos_sin(phase)
     return out
 
 
@@ -79,13 +110,14 @@ def trig_means(sets: FloatArray, low: float, high: float, step: float, top: int)
     return out
 
 
-def wave_matrix(points: FloatArray, frequencies: FloatArray) -> FloatArray:
+def wave_matrix(points: FloatArray, frequencies: FloatArray, cos_sin: CosSin = cos_sin) -> FloatArray:
     """Return for each point (a row) cos and sin of its product with each frequency, interleaved."""
-    # not a BLAS product, whose last digit can depend on where a row stands
-    phase = np.einsum("ik,jk->ij", points, frequencies)
+    # column by column, not a product of matrices, whose last digit can depend on where a row stands
+    phase = np.zeros((len(points), len(frequencies)))
+    for column, speeds in zip(points.T, frequencies.T, strict=True):
+        phase += np.multiply.outer(column, speeds)
     out = np.empty((len(points), 2 * len(frequencies)))
-    np.cos(phase, out=out[:, 0::2])
-    np.sin(phase, out=out[:, 1::2])
+    out[:, 0::2], out[:, 1::2] = cos_sin(phase)
     return out
 
 

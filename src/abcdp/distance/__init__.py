@@ -6,6 +6,7 @@ from typing import Any
 
 from abcdp.distance.base import Distance, MeanDistance, SummaryDistance
 from abcdp.distance.clusters import ClusterSummary
+from abcdp.distance.contribution import Contribution
 from abcdp.distance.learned import LearnedSummary, certified_line
 from abcdp.distance.mean_summary import Histogram, MeanSummary, Moment
 from abcdp.distance.mmd import MMD
@@ -16,6 +17,7 @@ __all__ = [
     "MMD",
     "Clipped",
     "ClusterSummary",
+    "Contribution",
     "CustomDistance",
     "Distance",
     "Histogram",

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from abcdp.distance.regime import Interval, check_interval
 from abcdp.errors import DistanceError, UnitError
 from abcdp.guarantee import Unit
 
+if TYPE_CHECKING:
+    from abcdp.distance.contribution import Contribution
+
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 Norm = Literal[1, 2]
-Interval = tuple[float, float]
 
 ROUNDING = 2.0**-53
-_EXACT_BITS = 44  # features are summed as integers in units of 2**-44 of their magnitude
-_BLOCK_ROWS = 1 << 14  # so many integers of 45 bits add up within 64
-_BLOCK_VALUES = 1 << 22  # features held at once: 32 MiB, whatever the width
-LARGEST_ENTRY = 1e100  # squares of differences stay finite
-SMALLEST_SCALE = 1e-100  # and do not vanish
 MOST_COLUMNS = 10_000
 
 
@@ -153,6 +153,15 @@ class MeanDistance(SummaryDistance):
     records, so a subclass states the diameter and inherits the rest.
     """
 
+    @property
+    def rowwise(self) -> bool:
+        """Whether the features of a record are the same to the last digit whatever stands beside it.
+
+        True where they are made of sums, products and comparisons alone, in a fixed order. A matrix product or numpy's
+        own power or sine may take another path for another place in memory.
+        """
+        return False
+
     @abc.abstractmethod
     def record_features(self, records: FloatArray) -> FloatArray:
         """Return the features of each (cleaned) record, a row each, whose mean is the summary."""
@@ -178,6 +187,25 @@ class MeanDistance(SummaryDistance):
         """Return all features that a record can have, a row each, where these are few; None where they are not."""
         return None
 
+    def case_of(self, records: FloatArray) -> IntArray:
+        """Return for each (cleaned) record its row of `cases`, found by comparisons alone."""
+        raise DistanceError(f"records of a {self.kind!r} distance have more than a few cases.")
+
+    def line(self) -> Interval | None:
+        """Return the domain where records are one number whose features change continuously; None elsewhere."""
+        return None
+
+    def one_of(self) -> tuple[slice, ...]:
+        """Return the groups of features of which exactly one is not 0 and always has the same value."""
+        return ()
+
+    @functools.cached_property
+    def contributions(self) -> tuple[Contribution, ...]:
+        """The ways in which a record can become integers, the last of them for settings and units of every kind."""
+        from abcdp.distance.contribution import contributions
+
+        return contributions(self)
+
     def curvatures(self) -> tuple[Interval, FloatArray] | None:
         """Return the domain and a bound of each feature's second derivative, for one column; None where not known."""
         return None
@@ -193,14 +221,14 @@ class MeanDistance(SummaryDistance):
 
     def summary(self, data: npt.ArrayLike) -> FloatArray:
         """Return the mean of the features, summed as integers: independent of the order of records and of threads."""
-        records = self.clean(data)
-        bounds = self.bounds(len(records))
-        rows = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // self.breadth()))
-        blocks = (self.record_features(records[i : i + rows]) for i in range(0, len(records), rows))
-        return exact_mean(blocks, bounds, self.magnitude(), len(records))
+        return self._rounded.mean(data)
 
     def summary_error(self) -> float:
-        return self.feature_error() + 2.0 * self.magnitude() * 2.0**-_EXACT_BITS
+        return self._rounded.error
+
+    @property
+    def _rounded(self) -> Contribution:
+        return self.contributions[-1]
 
     def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
         if norm not in (1, 2):
@@ -237,18 +265,6 @@ def refuse_add_remove(unit: Unit, who: str) -> None:
     """Raise for a private dataset size, which `who` cannot support."""
     if unit.neighbours == "add-remove":
         raise UnitError(f"{who} compares records by position, so their number is public: use neighbours='replace'.")
-
-
-def exact_mean(
-    blocks: Iterable[FloatArray], bounds: tuple[FloatArray, FloatArray], magnitude: float, records: int
-) -> FloatArray:
-    """Return the mean of the rows of all blocks, each value rounded to a fine public grid and summed as integers."""
-    scale = 2.0 ** (_EXACT_BITS - math.ceil(math.log2(magnitude)))
-    totals = [0] * len(bounds[0])
-    for block in blocks:
-        rounded = np.floor(np.clip(block, *bounds) * scale + 0.5).astype(np.int64)
-        totals = [total + int(part) for total, part in zip(totals, rounded.sum(axis=0), strict=True)]
-    return np.array([total / records for total in totals]) / scale
 
 
 def as_records(data: npt.ArrayLike, columns: int | None = None) -> FloatArray:
@@ -301,10 +317,7 @@ def as_domain(domain: Any, what: str = "domain") -> tuple[Interval, ...]:
     if pairs.ndim != 2 or pairs.shape[1:] != (2,):
         raise DistanceError(f"{what}={domain!r}: give (low, high), or one such pair per column.")
     for low, high in pairs:
-        if not (
-            math.isfinite(low) and math.isfinite(high) and low < high and max(abs(low), abs(high)) <= LARGEST_ENTRY
-        ):
-            raise DistanceError(f"{what}={domain!r}: needs finite low < high in every column.")
+        check_interval(float(low), float(high), what, features=what == "bounds")
     return tuple((float(low), float(high)) for low, high in pairs)
 
 

@@ -15,7 +15,8 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.distance.base import SMALLEST_SCALE, FloatArray, Norm, SummaryDistance, as_records, check_unit_size
+from abcdp.distance.base import FloatArray, Norm, SummaryDistance, as_records, check_unit_size
+from abcdp.distance.regime import SMALLEST_FEATURE, check_scale
 from abcdp.errors import DistanceError, UnitError
 from abcdp.guarantee import Unit
 
@@ -80,12 +81,14 @@ class ClusterSummary(SummaryDistance):
             weights = np.array([float(w) for w in self.weights])
         except (TypeError, ValueError, OverflowError):
             weights = np.empty(0)
-        sound = len(weights) == len(STATISTICS) and all(w == 0 or 1e-50 <= w <= 1e50 for w in weights)
+        sound = len(weights) == len(STATISTICS) and all(w >= 0 for w in weights)
         if not sound or not weights.any():
             raise DistanceError(
                 f"weights={self.weights!r}: {len(STATISTICS)} finite numbers of at least 0, not all of them 0, for: "
                 f"{', '.join(STATISTICS)}."
             )
+        for weight in weights[weights > 0].tolist():
+            check_scale(weight, "weights")
         object.__setattr__(self, "weights", tuple(_rounded(weights).tolist()))
         if self.directions is None:
             return
@@ -98,7 +101,7 @@ class ClusterSummary(SummaryDistance):
         if not np.isfinite(table).all() or np.abs(table).max() > _LARGEST_DIRECTION:
             raise DistanceError(f"directions must be finite numbers of at most {_LARGEST_DIRECTION:g}.")
         object.__setattr__(self, "directions", tuple(map(tuple, table.tolist())))
-        if np.abs(self.matrix).max() < SMALLEST_SCALE:
+        if np.abs(self.matrix).max() < SMALLEST_FEATURE:
             raise DistanceError("directions: every combination is 0, or too small to compute with.")
 
     @functools.cached_property

@@ -14,14 +14,14 @@ from typing import Literal, Protocol
 import numpy as np
 
 from abcdp._kernels import kernels
-from abcdp.distance.base import ROUNDING, FloatArray, Interval, Norm, reach
+from abcdp.distance.base import ROUNDING, FloatArray, Norm, reach
+from abcdp.distance.regime import LARGEST_PHASE, Interval
 from abcdp.errors import DistanceError
 
 Kernel = Literal["gaussian", "laplace", "matern32"]
 KERNELS: tuple[Kernel, ...] = ("gaussian", "laplace", "matern32")
 Change = float | tuple[float, ...]
 
-_LARGEST_PHASE = 1e15  # beyond it neighbouring floats are as far apart as the wave is long
 _MOST_LINE = 1 << 14  # features that a search along a line takes
 _MOST_FORM = 300  # columns of a quadratic form
 _SLOP = 1.0 + 1e-12  # the rounding of a closed form
@@ -135,12 +135,12 @@ class QuadratureFeatures:
         return out
 
     def matrix(self, records: FloatArray) -> FloatArray:
-        # numpy's own cos and sin: slower than the recurrence and right to the last digits, for the owner's records
+        # slower than the recurrence, right to the last digits and the same for a record wherever it stands
         from abcdp._kernels import plain
 
         out = np.ones((len(records), 1))
         for column, (middle, step, top, roots) in enumerate(self._axes):
-            part = plain.trig_matrix(records[:, column], middle, step, top) * roots
+            part = plain.trig_matrix(records[:, column], middle, step, top, kernels().cos_sin) * roots
             out = (out[:, :, None] * part[:, None, :]).reshape(len(records), -1)
         return out
 
@@ -284,7 +284,7 @@ class WaveFeatures:
         waves = np.ascontiguousarray(waves / np.array(self.bandwidth))
         if not waves.any():
             raise DistanceError(f"frequencies={self.frequencies}: a single Sobol wave is constant; take two or more.")
-        if float((np.abs(waves) @ self._half).max()) > _LARGEST_PHASE:
+        if float((np.abs(waves) @ self._half).max()) > LARGEST_PHASE:
             raise DistanceError(
                 f"domain={self.domain!r}: too many bandwidths wide for waves of the {self.kernel} kernel; "
                 "narrow it, or choose a larger bandwidth or features='exact'."
@@ -329,7 +329,7 @@ class WaveFeatures:
     def matrix(self, records: FloatArray) -> FloatArray:
         from abcdp._kernels import plain
 
-        return plain.wave_matrix(records - self._middle, self._waves) * self._scale
+        return plain.wave_matrix(records - self._middle, self._waves, kernels().cos_sin) * self._scale
 
     def means(self, sets: FloatArray) -> FloatArray:
         return kernels().wave_means(sets - self._middle, self._waves) * self._scale  # type: ignore[no-any-return]

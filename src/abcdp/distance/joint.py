@@ -14,7 +14,8 @@ import math
 
 import numpy as np
 
-from abcdp.distance.base import FloatArray, Interval
+from abcdp.distance.base import FloatArray
+from abcdp.distance.regime import Interval
 
 Powers = tuple[tuple[int, int], ...]
 

@@ -10,15 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.distance.base import (
-    LARGEST_ENTRY,
-    ROUNDING,
-    SMALLEST_SCALE,
-    FloatArray,
-    MeanDistance,
-    Norm,
-    clip_to,
-)
+from abcdp.distance.base import ROUNDING, FloatArray, IntArray, MeanDistance, Norm, clip_to
+from abcdp.distance.regime import ROOM, Interval, check_features, check_interval
 from abcdp.errors import DistanceError
 
 _GRID = 2048
@@ -66,13 +59,16 @@ class LearnedSummary(MeanDistance):
             or (limits[:, 0] >= limits[:, 1]).any()
         ):
             raise DistanceError("a learned summary needs finite limits low < high for each direction.")
-        if not SMALLEST_SCALE <= np.abs(limits).max() <= LARGEST_ENTRY:  # squares of differences would not be right
-            raise DistanceError(
-                f"the limits of a learned summary reach beyond {LARGEST_ENTRY:g}, or none above {SMALLEST_SCALE:g}; "
-                "scale its weights and limits."
-            )
+        for low, high in limits.tolist():
+            check_interval(low, high, "limits", features=True)
+        check_features(float(np.abs(limits).max()), "the limits of a learned summary")
         object.__setattr__(self, "weights", tuple(map(tuple, matrix.tolist())))
         object.__setattr__(self, "limits", tuple(map(tuple, limits.tolist())))
+        if self.feature_error() > ROOM * float((limits[:, 1] - limits[:, 0]).max()):
+            raise DistanceError(
+                "the weights of a learned summary are so large beside its limits that rounding would show; use weights "
+                "that cancel each other less."
+            )
 
     @classmethod
     def from_json(cls, settings: dict[str, Any]) -> Self:
@@ -95,11 +91,23 @@ class LearnedSummary(MeanDistance):
     def clean(self, data: npt.ArrayLike) -> FloatArray:
         return self.base.clean(data)
 
+    @property
+    def rowwise(self) -> bool:
+        return self.base.rowwise
+
     def record_features(self, records: FloatArray) -> FloatArray:
-        # einsum, not a matrix product: the result of a record must not depend on those beside it
-        values = np.einsum("ij,jk->ik", self.base.record_features(records), self.matrix)
         low, high = self.bounds(1)
-        return clip_to(values, low, high)
+        return clip_to(_combined(self.base.record_features(records), self.matrix), low, high)
+
+    def cases(self) -> FloatArray | None:
+        found = self.base.cases()
+        return None if found is None else clip_to(_combined(found, self.matrix), *self.bounds(1))
+
+    def case_of(self, records: FloatArray) -> IntArray:
+        return self.base.case_of(records)
+
+    def line(self) -> Interval | None:
+        return self.base.line()
 
     def encode(self, sets: FloatArray) -> FloatArray:
         return self.project(self.base.encode(sets))
@@ -146,11 +154,13 @@ class LearnedSummary(MeanDistance):
 class CertifiedLine:
     """Combinations of the features of one column, on a grid, and how far they can stray between its points.
 
-    Between neighbouring grid points a function is within spacing**2 / 8 times its largest second derivative of the
-    straight line through them; a norm of a difference of straight lines is largest at their ends.
+    Between neighbouring grid points a function is within (their distance)**2 / 8 times its largest second derivative of
+    the straight line through them; a norm of a difference of straight lines is largest at their ends. `spacing` is the
+    least distance of two neighbouring points, as they are after rounding.
     """
 
     values: FloatArray
+    length: float
     spacing: float
     strays: FloatArray
 
@@ -166,7 +176,7 @@ class CertifiedLine:
     def _lags(self, change: float) -> int:
         """Return how many grid points apart the ends of the cells of two values within that change can be."""
         count = len(self.values) - 1
-        return count if change >= count * self.spacing else min(count, math.ceil(change / self.spacing) + 1)
+        return count if change >= self.length else min(count, math.ceil(change / self.spacing) + 1)
 
     def limits(self) -> FloatArray:
         """Return certified (low, high) of each combination."""
@@ -191,12 +201,22 @@ def certified_line(base: MeanDistance, matrix: FloatArray) -> CertifiedLine | No
     """
     cases = base.cases()
     if cases is not None:
-        return CertifiedLine(np.einsum("ij,jk->ik", cases, matrix), 0.0, np.zeros(matrix.shape[1]))
+        return CertifiedLine(_combined(cases, matrix), 0.0, 0.0, np.zeros(matrix.shape[1]))
     curved = base.curvatures()
     if curved is None:
         return None
     (low, high), second = curved
-    grid = np.linspace(low, high, _GRID + 1)[:, None]
-    spacing = (high - low) / _GRID
-    strays = np.abs(matrix).T @ second * spacing**2 / 8.0 * (1.0 + 1e-9)
-    return CertifiedLine(np.einsum("ij,jk->ik", base.record_features(grid), matrix), spacing, strays)
+    grid = np.linspace(low, high, _GRID + 1)
+    # points are rounded, so that some lie further apart than others: what is certified counts the points as they are
+    gaps = np.diff(grid)
+    strays = np.abs(matrix).T @ second * float(gaps.max()) ** 2 / 8.0 * (1.0 + 1e-9)
+    values = _combined(base.record_features(grid[:, None]), matrix)
+    return CertifiedLine(values, high - low, float(gaps.min()) * (1.0 - 1e-9), strays)
+
+
+def _combined(features: FloatArray, matrix: FloatArray) -> FloatArray:
+    """Return combinations of features, added up in one order: a row's result does not depend on the rows beside it."""
+    out = np.zeros((len(features), matrix.shape[1]))
+    for column, weights in zip(features.T, matrix, strict=True):
+        out += column[:, None] * weights
+    return out

@@ -12,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp.distance.base import (
-    LARGEST_ENTRY,
     ROUNDING,
-    SMALLEST_SCALE,
     FloatArray,
-    Interval,
+    IntArray,
     MeanDistance,
     Norm,
     as_domain,
@@ -25,11 +23,11 @@ from abcdp.distance.base import (
 )
 from abcdp.distance.features import line_diameter
 from abcdp.distance.joint import joint_diameter
+from abcdp.distance.regime import MOST_DEGREE, SMALLEST_SHARE, Interval, check_features, check_scale
 from abcdp.errors import DistanceError, UnitError
 
 Change = float | tuple[float, ...]
 
-_LARGEST_PRODUCT = 1e300
 _MOST_CASES = 512
 _MOST_SLOPES = 100_000  # moments times columns
 _BLOCK = 1 << 18  # features held at once when simulated datasets are encoded
@@ -64,13 +62,13 @@ class Moment:
             powers = tuple(sorted((c, p) for c, p in powers))
             sound = bool(powers) and all(0 <= c < 10_000 and 1 <= p <= 12 for c, p in powers)
             sound = sound and all(isinstance(v, int) and not isinstance(v, bool) for pair in powers for v in pair)
-            sound = sound and len({c for c, _ in powers}) == len(powers)
+            sound = sound and len({c for c, _ in powers}) == len(powers) and sum(p for _, p in powers) <= MOST_DEGREE
         except (TypeError, ValueError):
             sound = False
         if not sound or (self.power != 1 and not isinstance(column, int)):
             raise DistanceError(
                 f"Moment({self.column!r}, power={self.power!r}): give a column and a power from 1 to 12, or such pairs "
-                "with each column once."
+                f"with each column once, {MOST_DEGREE} powers in all at most."
             )
         alone = len(powers) == 1
         object.__setattr__(self, "column", powers[0][0] if alone else powers)
@@ -83,13 +81,22 @@ class Moment:
         """The columns and their powers."""
         return ((self.column, self.power),) if isinstance(self.column, int) else self.column
 
-    def values(self, records: FloatArray) -> FloatArray:
-        """Return the product for each record, unclipped."""
+    def values(self, records: FloatArray, extents: Mapping[int, float]) -> FloatArray:
+        """Return the product for each record, unclipped, each column held within its extent of zero.
+
+        Columns are first divided by a power of two, without rounding, so that no factor is above 1 and what is lost
+        when a partial product becomes too small is never scaled up again. Powers are products: no other function is
+        right to the last digit whatever stands beside a record.
+        """
         out = np.ones(len(records))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for column, power in self.powers:
-                out = out * records[:, column] ** power
-        return out
+        exponents = 0
+        for column, power in self.powers:
+            exponent = math.frexp(extents[column])[1]
+            factor = np.clip(np.ldexp(records[:, column], -exponent), -1.0, 1.0)
+            for _ in range(power):
+                out = out * factor
+            exponents += power * exponent
+        return np.asarray(np.ldexp(out, exponents))
 
     def range_over(self, domain: tuple[Interval, ...]) -> Interval:
         """Return bounds of the product over a box, by interval arithmetic."""
@@ -163,7 +170,7 @@ class MeanSummary(MeanDistance):
         :class:`Moment` and :class:`Histogram` objects; whole numbers stand for the mean of that column.
     domain
         Public bounds of the columns, a pair each; records are clipped to them first. Without it every moment needs
-        bounds.
+        bounds and has one column.
     weights
         One per feature (a histogram's weight holds for all of its bins); 1 by default.
 
@@ -194,25 +201,28 @@ class MeanSummary(MeanDistance):
         for feature in parts:
             if isinstance(feature, Moment) and feature.bounds is None and pairs is None:
                 raise DistanceError(f"{feature}: give bounds=(low, high), or MeanSummary(..., domain=...).")
-            if isinstance(feature, Moment) and pairs is not None:
-                _check_product(feature, pairs)
+            if isinstance(feature, Moment) and len(feature.powers) > 1 and pairs is None:
+                raise DistanceError(
+                    f"{feature}: a product of columns needs their bounds: MeanSummary(..., domain=...)."
+                )
         try:
             weights = tuple(float(w) for w in (self.weights if self.weights is not None else [1.0] * len(parts)))
         except (TypeError, ValueError, OverflowError):
             weights = ()
-        if len(weights) != len(parts) or not all(1e-50 <= w <= 1e50 for w in weights):
+        if len(weights) != len(parts):
             raise DistanceError(
                 f"weights={self.weights!r}: one finite number above 0 for each of {len(parts)} features."
             )
+        for weight in weights:
+            check_scale(weight, "weights")
         object.__setattr__(self, "features", parts)
         object.__setattr__(self, "domain", pairs)
         object.__setattr__(self, "weights", weights)
+        for feature in parts:
+            if isinstance(feature, Moment):
+                _check_product(feature, self._extents(feature), self._range(feature))
         low, high = self.bounds(1)
-        if not SMALLEST_SCALE <= max(np.abs(low).max(), np.abs(high).max()) <= LARGEST_ENTRY:
-            raise DistanceError(
-                f"features with their weights reach beyond {LARGEST_ENTRY:g}, or none above {SMALLEST_SCALE:g}; choose "
-                "other bounds or weights."
-            )
+        check_features(float(max(np.abs(low).max(), np.abs(high).max())), "features with their weights")
 
     @classmethod
     def from_json(cls, settings: dict[str, Any]) -> Self:
@@ -268,10 +278,35 @@ class MeanSummary(MeanDistance):
 
     def _clipped(self, moment: Moment, records: FloatArray) -> FloatArray:
         low, high = self._range(moment)
-        return clip_to(moment.values(records), np.array(low), np.array(high))[:, None]
+        return clip_to(moment.values(records, self._extents(moment)), np.array(low), np.array(high))[:, None]
+
+    @property
+    def rowwise(self) -> bool:
+        return True  # sums, products and comparisons
 
     def cases(self) -> FloatArray | None:
         """Return the features of a record in each cell that the bins of all histograms make, if there is no moment."""
+        cells = self._cells()
+        if cells is None:
+            return None
+        # a value on an edge counts in the bin above it, so edges and minus infinity meet every cell
+        ends = [[-math.inf, *edges] for edges in cells.values()]
+        records = np.zeros((math.prod(map(len, ends)), _columns_needed(self.features)))
+        records[:, list(cells)] = list(itertools.product(*ends))
+        return self.record_features(records)
+
+    def case_of(self, records: FloatArray) -> IntArray:
+        cells = self._cells()
+        if cells is None:
+            return super().case_of(records)
+        case = np.zeros(len(records), dtype=np.int64)
+        for column, edges in cells.items():
+            values = np.where(np.isnan(records[:, column]), -np.inf, records[:, column])
+            case = case * (len(edges) + 1) + np.searchsorted(np.array(edges), values, side="right")
+        return case
+
+    def _cells(self) -> dict[int, list[float]] | None:
+        """Return the inner edges of all histograms of each column; None with moments or for many cells."""
         inner: dict[int, set[float]] = {}
         for feature in self.features:
             if isinstance(feature, Moment):
@@ -279,11 +314,16 @@ class MeanSummary(MeanDistance):
             inner.setdefault(feature.column, set()).update(feature.edges[1:-1])
         if math.prod(len(edges) + 1 for edges in inner.values()) > _MOST_CASES:
             return None
-        # a value on an edge counts in the bin above it, so edges and minus infinity meet every cell
-        cells = [[-math.inf, *sorted(edges)] for edges in inner.values()]
-        records = np.zeros((math.prod(map(len, cells)), _columns_needed(self.features)))
-        records[:, list(inner)] = list(itertools.product(*cells))
-        return self.record_features(records)
+        return {column: sorted(edges) for column, edges in inner.items()}
+
+    def line(self) -> Interval | None:
+        moments = all(isinstance(feature, Moment) for feature in self.features)
+        return self.domain[0] if self.domain is not None and len(self.domain) == 1 and moments else None
+
+    def one_of(self) -> tuple[slice, ...]:
+        ends = itertools.accumulate((f.bins if isinstance(f, Histogram) else 1 for f in self.features), initial=0)
+        places = zip(self.features, itertools.pairwise(ends), strict=True)
+        return tuple(slice(*pair) for feature, pair in places if isinstance(feature, Histogram))
 
     def encode(self, sets: FloatArray) -> FloatArray:
         count, records, columns = sets.shape
@@ -297,7 +337,7 @@ class MeanSummary(MeanDistance):
         return out
 
     def feature_error(self) -> float:
-        # a dozen roundings of a product of bounded factors; a clip keeps what overflows on its public bound
+        # a rounding for each factor, and one each for the weight and the extent
         factors = max((sum(p for _, p in f.powers) for f in self.features if isinstance(f, Moment)), default=1)
         return (2.0 * factors + 4.0) * ROUNDING * self.magnitude()
 
@@ -424,12 +464,12 @@ def _columns_needed(features: tuple[Moment | Histogram, ...]) -> int:
     return 1 + max(max(c for c, _ in f.powers) if isinstance(f, Moment) else f.column for f in features)
 
 
-def _check_product(moment: Moment, domain: tuple[Interval, ...]) -> None:
-    product = 1.0
-    for column, power in moment.powers:
-        product *= _power(max(abs(end) for end in domain[column]), power)
-        if not product <= _LARGEST_PRODUCT:
-            raise DistanceError(f"{moment}: exceeds {_LARGEST_PRODUCT:g} within the domain; narrow it.")
+def _check_product(moment: Moment, extents: Mapping[int, float], bounds: Interval) -> None:
+    """Refuse a product that could overflow, vanish, or whose bounds are nothing beside its own size."""
+    largest = math.prod(_power(extents[column], power) for column, power in moment.powers)
+    check_features(largest, f"the values of {moment}")
+    if max(map(abs, bounds)) < SMALLEST_SHARE * largest:
+        raise DistanceError(f"{moment}: its bounds are too narrow for the domain, where it reaches {largest:g}.")
 
 
 def _as_feature(feature: Any) -> Moment | Histogram:

@@ -12,11 +12,9 @@ import numpy.typing as npt
 
 from abcdp._kernels import kernels
 from abcdp.distance.base import (
-    LARGEST_ENTRY,
     MOST_COLUMNS,
     ROUNDING,
     FloatArray,
-    Interval,
     MeanDistance,
     Norm,
     as_domain,
@@ -25,6 +23,7 @@ from abcdp.distance.base import (
     reach,
 )
 from abcdp.distance.features import KERNELS, FeatureMap, Kernel, QuadratureFeatures, WaveFeatures, kernel_chord
+from abcdp.distance.regime import LARGEST, ROOM, Interval, check_scale
 from abcdp.errors import DistanceError, UnitError
 from abcdp.guarantee import Unit
 
@@ -99,6 +98,12 @@ class MMD(MeanDistance):
         """Refuse settings, perhaps a stranger's, whose features would not fit into memory."""
         if self.columns is None or isinstance(self.bandwidth, str):
             return
+        for scale, (low, high) in zip(self._per_column(), self.domain or (), strict=self.domain is not None):
+            if high - low < ROOM * scale:
+                raise DistanceError(
+                    f"bandwidth={scale:g} is more than {1 / ROOM:.0f} times as wide as the domain {(low, high)!r}: "
+                    "all records would look the same. Choose a smaller bandwidth."
+                )
         if self.features == "fourier":
             count = QuadratureFeatures.count(self._per_column(), self._pairs(), self._tolerance())
             if count > _MOST_FEATURES:
@@ -162,7 +167,7 @@ class MMD(MeanDistance):
         if self.domain is not None:
             return self.domain  # type: ignore[no-any-return]
         if self.chosen == "exact":
-            return ((-LARGEST_ENTRY, LARGEST_ENTRY),) * len(self._per_column())
+            return ((-LARGEST, LARGEST),) * len(self._per_column())
         return tuple((-_WIDE * b, _WIDE * b) for b in self._per_column())
 
     @property
@@ -203,6 +208,10 @@ class MMD(MeanDistance):
         pairs = np.array(self._pairs())
         return clip_to(as_records(data, len(pairs)), pairs[:, 0], pairs[:, 1])
 
+    @property
+    def rowwise(self) -> bool:
+        return self.has_summary
+
     def record_features(self, records: FloatArray) -> FloatArray:
         return self._map.matrix(records)
 
@@ -213,10 +222,12 @@ class MMD(MeanDistance):
             raise DistanceError("MMD with features='exact' has no summary; choose 'auto', 'fourier' or 'sobol'.")
         return super().summary(data)
 
+    def line(self) -> Interval | None:
+        return self._pairs()[0] if self.columns == 1 and self.domain is not None and self.has_summary else None
+
     def curvatures(self) -> tuple[Interval, FloatArray] | None:
-        if self.columns != 1 or self.domain is None or not self.has_summary:
-            return None
-        return self._pairs()[0], self._map.curvatures()
+        line = self.line()
+        return None if line is None else (line, self._map.curvatures())
 
     def feature_error(self) -> float:
         return self._map.rounding()
@@ -303,8 +314,10 @@ def _as_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:
         numbers = np.atleast_1d(np.asarray(bandwidth, dtype=np.float64))
     except (TypeError, ValueError, OverflowError):
         numbers = np.array([math.nan])
-    if numbers.ndim != 1 or len(numbers) == 0 or not all(1e-50 < b < 1e50 for b in numbers):
+    if numbers.ndim != 1 or len(numbers) == 0 or np.isnan(numbers).any():
         raise DistanceError(f"bandwidth={bandwidth!r}: a bandwidth is a finite number above 0.")
+    for number in numbers.tolist():
+        check_scale(number, "bandwidth")
     return tuple(map(float, numbers)) if np.ndim(bandwidth) else float(numbers[0])
 
 

@@ -11,10 +11,8 @@ import numpy.typing as npt
 
 from abcdp._kernels import kernels
 from abcdp.distance.base import (
-    LARGEST_ENTRY,
     MOST_COLUMNS,
     ROUNDING,
-    SMALLEST_SCALE,
     Distance,
     FloatArray,
     Norm,
@@ -23,12 +21,13 @@ from abcdp.distance.base import (
     reach,
     refuse_add_remove,
 )
+from abcdp.distance.regime import LARGEST, check_scale
 from abcdp.errors import DistanceError, UnitError
 from abcdp.guarantee import Unit
 
 
 def _clean(data: npt.ArrayLike, columns: int | None = None) -> FloatArray:
-    return np.clip(np.nan_to_num(as_records(data, columns), nan=0.0), -LARGEST_ENTRY, LARGEST_ENTRY)
+    return np.clip(np.nan_to_num(as_records(data, columns), nan=0.0), -LARGEST, LARGEST)
 
 
 class _RawRows(Distance):
@@ -37,12 +36,12 @@ class _RawRows(Distance):
     columns: int | None
 
     def encode(self, sets: FloatArray) -> FloatArray:
-        return np.clip(sets, -LARGEST_ENTRY, LARGEST_ENTRY).reshape(len(sets), -1)
+        return np.clip(sets, -LARGEST, LARGEST).reshape(len(sets), -1)
 
     def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
         if self.columns is None:
             raise DistanceError("the number of columns is not known yet: give columns=...")
-        edge = np.full(records * self.columns, LARGEST_ENTRY)
+        edge = np.full(records * self.columns, LARGEST)
         return -edge, edge
 
     def reference(self, data: npt.ArrayLike) -> FloatArray:
@@ -84,8 +83,10 @@ class PairedClipped(_RawRows):
                 weights = tuple(float(w) for w in self.weights)
             except (TypeError, ValueError, OverflowError):
                 weights = ()
-            if not weights or not all(1e-50 <= w <= 1e50 for w in weights):
+            if not weights:
                 raise DistanceError(f"weights={self.weights!r}: finite numbers above 0, one per column.")
+            for weight in weights:
+                check_scale(weight, "weights")
             if self.columns not in (None, len(weights)):
                 raise DistanceError(f"{len(weights)} weights for {self.columns} columns.")
             object.__setattr__(self, "weights", weights)
@@ -216,7 +217,7 @@ class CustomDistance(_RawRows):
         if not callable(function):
             raise DistanceError(f"function={function!r} is not callable; give a function (simulated, observed).")
         number = isinstance(sensitivity, int | float) and not isinstance(sensitivity, bool)
-        if not callable(sensitivity) and not (number and 0 < sensitivity <= LARGEST_ENTRY):
+        if not callable(sensitivity) and not (number and 0 < sensitivity <= LARGEST):
             raise DistanceError(f"sensitivity={sensitivity!r}: a finite number above 0, or a function (records, unit).")
         _check_clip(largest, "largest")
         for field, value in (
@@ -259,5 +260,6 @@ class CustomDistance(_RawRows):
 
 
 def _check_clip(clip: float, what: str = "clip") -> None:
-    if isinstance(clip, bool) or not isinstance(clip, int | float) or not SMALLEST_SCALE <= clip <= LARGEST_ENTRY:
+    if isinstance(clip, bool) or not isinstance(clip, int | float):
         raise DistanceError(f"{what}={clip!r}: a finite number above 0.")
+    check_scale(clip, what)
