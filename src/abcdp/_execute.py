@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from abcdp import _runs
 from abcdp.bank import Bank
-from abcdp.errors import BankError
+from abcdp.errors import AbcdpError, BankError, DataError
 from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, Outcome, SummaryCalibration
 from abcdp.model import OK
 from abcdp.noise import Noise
@@ -24,7 +24,15 @@ _COPIES = 8  # a shard's bytes at the peak: compressed, decoded and checked, bes
 
 def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
     """Run a mechanism once on private records and return the parts of a release that it decides."""
-    return _runs.answer(bank, data.records, calibration, noise)
+    try:
+        return _runs.answer(bank, data.records, calibration, noise)
+    except AbcdpError:
+        raise
+    except Exception as error:  # the cause may show values, or their number as the shape of an array
+        raise DataError(
+            f"computing on the records failed ({type(error).__name__}); what it said is not shown, since it may hold "
+            "private values. See that there is memory enough and, where the distance is your own, that it never raises."
+        ) from None
 
 
 def run_sparse_vector(

@@ -20,7 +20,10 @@ FORMATS = (".csv", ".parquet", ".npy")
 
 
 class PrivateData:
-    """Private records, a row each. Its text shows its shape only, and it cannot be pickled."""
+    """Private records, a row each. Its text shows no more than its columns, and it cannot be pickled.
+
+    How many records there are is private too, where the unit adds or removes one; which unit it is, is not known here.
+    """
 
     __slots__ = ("_records",)
 
@@ -29,6 +32,8 @@ class PrivateData:
             array = np.array(records, dtype=np.float64)
         except (TypeError, ValueError):
             raise DataError("records must be numbers, a row each.") from None  # the cause would show a value
+        except MemoryError:
+            raise DataError("the records do not fit into memory.") from None  # the cause would show their number
         if array.ndim == 1:
             array = array[:, None]
         if array.ndim != 2 or 0 in array.shape:
@@ -50,7 +55,7 @@ class PrivateData:
         return int(self._records.shape[1])
 
     def __repr__(self) -> str:
-        return f"PrivateData({len(self)} records, {self.columns} columns)"
+        return f"PrivateData({self.columns} columns)"
 
     def __reduce__(self) -> Any:
         raise TypeError("private records are not pickled")
