@@ -300,12 +300,13 @@ def test_a_release_with_gumbel_noise(tmp_path):
     for source in ("fast", "opendp"):
         almost = abcdp.release(bank, records, Nearest(5e4, 60, 1e-3), noise=source, request=source, **book)
         assert almost.accepted == tuple(sorted(truth.tolist()))
-        assert (almost.examined, almost.guarantee.delta) == (800, 1e-3)
+        assert (almost.examined, almost.guarantee.delta) == (800, 0.0)  # with so much budget pure noise is less
         few = abcdp.release(bank, records, Nearest(1.0, 700, 1e-3), noise=source, request=f"all {source}", **book)
+        assert few.guarantee.delta == 1e-3
         assert set(few.accepted) == set(np.flatnonzero(bank.status == 0))  # fewer worked than were asked for
     with pytest.raises(BankError, match="800 draws at once"):
         abcdp.release(bank, records, Nearest(1.0, 60, 1e-3), request="small", memory=50_000, **book)
-    assert owner.open_ledger(book["ledger"]).dataset("d").left_delta == Fraction(96, 1000)
+    assert owner.open_ledger(book["ledger"]).dataset("d").left_delta == Fraction(98, 1000)
 
 
 def test_impossible_settings_are_named():

@@ -71,7 +71,7 @@ def test_a_release_from_end_to_end(bank, records, book, tmp_path):
     assert list(tree["posterior"].data_vars) == ["mu", "sigma"]
     assert tree["posterior"]["mu"].shape == (1, len(release.accepted))
     assert tree["sample_stats"]["bank_row"].values.tolist() == [list(release.accepted)]
-    assert "odds" in tree.attrs["guarantee"]
+    assert "probability of any outcome" in tree.attrs["guarantee"]
     abcdp.save_netcdf(tree, tmp_path / "p.nc")
     with xr.open_datatree(tmp_path / "p.nc", engine="h5netcdf") as read:
         assert np.array_equal(read["posterior"]["sigma"], tree["posterior"]["sigma"])
@@ -377,7 +377,7 @@ def test_edited_releases_are_refused(bank, records, book, tmp_path):
     release = ask(bank, records, book)
     values = release.to_json()
     faults = [
-        ({"format": 2}, "newer"),
+        ({"format": 3}, "newer"),
         ({"accepted": [*values["accepted"][::-1], 5000]}, "accepted rows"),
         ({"theta": [[0.0] for _ in values["theta"]]}, "do not fit their names"),
         ({"distances": [1.0]}, "unknown"),

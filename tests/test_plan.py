@@ -973,7 +973,7 @@ def test_an_experiment_answers_as_a_release_would(some_fail, mechanism):
     assert {name: getattr(found, name) for name in answer} == answer
     assert found.seeded
     assert found.guarantee.epsilon == mechanism.epsilon
-    assert found.guarantee.delta == mechanism.delta
+    assert found.guarantee.delta == calibration.delta
     assert found.guarantee.sensitivity == calibration.stated
     assert abcdp.Release.from_bytes(found.to_bytes()) == found
     assert public_release(bank, data, mechanism, unit=UNIT, seed=8) == found

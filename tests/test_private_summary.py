@@ -557,11 +557,12 @@ def test_every_noise_goes_through_a_ledger(norm, delta, noise, tmp_path):
     assert abcdp.Release.from_bytes(release.to_bytes()) == release
     assert release.mechanism == mechanism
     assert release.summary.law.shape == SHAPES[norm]
-    assert release.guarantee.delta == delta
-    assert ("save with probability" in release.guarantee.describe()) == (delta > 0)
+    spent = delta if norm == "l2" else 0.0  # pure noise spends none
+    assert release.guarantee.delta == spent
+    assert ("plus 1e-06" in release.guarantee.describe()) == (spent > 0)
     left = Ledger(tmp_path / "b.db").dataset("d")
     assert float(left.left_epsilon) == 0.5
-    assert float(left.left_delta) == pytest.approx(1e-5 - delta)
+    assert float(left.left_delta) == pytest.approx(1e-5 - spent)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PosteriorWarning)
         assert np.isfinite(np.ravel(abcdp.posterior(release, bank)["posterior"]["mu"])).all()
@@ -572,7 +573,7 @@ def test_a_delta_that_was_not_granted_is_refused_before_any_charge(tmp_path, mon
     owner.register(tmp_path / "b.db", "d", np.zeros(50), unit=ONE, epsilon=1, create=True)
     monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
     with pytest.raises(abcdp.AbcdpError, match="delta"):
-        abcdp.release(bank, np.zeros(50), PrivateSummary(0.5, 1e-6), ledger=tmp_path / "b.db", dataset="d")
+        abcdp.release(bank, np.zeros(50), PrivateSummary(0.5, 1e-6, "l2"), ledger=tmp_path / "b.db", dataset="d")
     assert float(Ledger(tmp_path / "b.db").dataset("d").left_epsilon) == 1.0
 
 

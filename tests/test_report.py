@@ -78,7 +78,7 @@ def test_reports_of_unusual_releases(bank, tmp_path):
         parameters=bank.parameters,
         bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=0),
         mechanism=mechanism,
-        guarantee=abcdp.Guarantee(epsilon=5.0, delta=1e-6, unit=abcdp.Unit(), sensitivity=0.1, asserted=True),
+        guarantee=abcdp.Guarantee(epsilon=5.0, delta=1e-6, unit=abcdp.Unit(), sensitivity=0.1, basis="asserted"),
         noise="seeded",
         accepted=tuple(map(int, rows)),
         examined=int(rows[0]) + 1,

@@ -832,7 +832,7 @@ UNITS = [
 def test_units_and_guarantees_survive_json(unit):
     assert Unit.from_json(json.loads(json.dumps(unit.to_json(), allow_nan=False))) == unit
     assert hash(Unit.from_json(unit.to_json())) == hash(unit)
-    promise = Guarantee(epsilon=0.3, delta=1e-6, unit=unit, sensitivity=0.1, asserted=True)
+    promise = Guarantee(epsilon=0.3, delta=1e-6, unit=unit, sensitivity=0.1, basis="asserted", asserted_by="me")
     assert Guarantee.from_json(json.loads(json.dumps(promise.to_json(), allow_nan=False))) == promise
 
 

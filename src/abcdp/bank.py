@@ -23,7 +23,7 @@ from abcdp._status import OK, STATUS_WORDS
 from abcdp._storage import Folder, open_folder
 from abcdp._support import Support, as_support, support_to_json
 from abcdp._version import __version__
-from abcdp.distance import Distance, distance_from_json
+from abcdp.distance import Distance, code_behind, distance_from_json, own_for
 from abcdp.errors import BankError, DistanceError, ModelError
 
 __all__ = ["MANIFEST", "Bank", "Header", "Place", "Shard", "ShardData", "bank_digest", "write_manifest", "write_shard"]
@@ -50,14 +50,21 @@ class Header:
     columns: int
     time_limit: float | None = None  # of a draw, in seconds: draws beyond it failed
     support: Support | None = None  # where the prior allows the parameters, if that is known
+    asserted_by: str = ""  # the class of the distance, as the bank's maker calls it, where it is not the library's
+
+    def __post_init__(self) -> None:
+        if not self.asserted_by:
+            object.__setattr__(self, "asserted_by", code_behind(self.distance))
 
     def to_json(self) -> dict[str, Any]:
         """Return the header as plain values."""
         limit = {} if self.time_limit is None else {"time_limit": self.time_limit}
         support = {} if self.support is None else {"support": support_to_json(self.support)}
+        asserted = {"asserted_by": self.asserted_by} if self.asserted_by else {}
         return (
             limit
             | support
+            | asserted
             | {
                 "format": FORMAT,
                 "model": self.model,
@@ -99,7 +106,8 @@ class Bank:
     path
         The folder, or its URL on any filesystem that pyarrow opens (``s3://bucket/bank``).
     distance
-        Your own :class:`~abcdp.CustomDistance`, where the bank names one: code is never read from a bank.
+        Your own :class:`~abcdp.CustomDistance`, or an object of your own class of distances, where the bank names one:
+        code is never read from a bank.
 
     Opening checks the manifest and the shape of every shard; content digests and bounds are checked whenever a shard is
     read, and by :meth:`verify` for all.
@@ -361,7 +369,7 @@ def _whole(value: Any, low: int, high: int) -> bool:
 
 
 def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | None) -> Header:
-    """Return what a manifest says of all shards, checked; `own` is a custom distance that it may name."""
+    """Return what a manifest says of all shards, checked; `own` is a distance of the reader's that it may name."""
     names = manifest.get("parameters")
     _require(isinstance(names, list) and 0 < len(names) <= 10_000, folder, "parameters must be a list of names")
     assert isinstance(names, list)  # noqa: S101 - for the type checker
@@ -378,8 +386,10 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         support = as_support(manifest["support"], len(names)) if "support" in manifest else None
     except ModelError as error:
         raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
+    asserted_by = manifest.get("asserted_by", "")
+    _require(isinstance(asserted_by, str) and len(asserted_by) <= 1000, folder, "asserted_by must name a class")
     try:
-        distance = distance_from_json(manifest.get("distance"), own).fitted(manifest["columns"])
+        distance = _distance(manifest.get("distance"), own, asserted_by, manifest["columns"])
         width = distance.width(manifest["records"])
     except DistanceError as error:
         raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
@@ -393,7 +403,16 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         columns=manifest["columns"],
         time_limit=limit,
         support=support,
+        asserted_by=asserted_by,
     )
+
+
+def _distance(values: Any, own: Distance | None, asserted_by: str, columns: int) -> Distance:
+    """Return the distance of a manifest; the reader's own code stands in only where the manifest says that it must."""
+    if asserted_by:
+        return own_for(values, None if own is None else own.fitted(columns), asserted_by).fitted(columns)
+    named = None if own is None or code_behind(own) else own
+    return distance_from_json(values, named).fitted(columns)
 
 
 def _shards_from_json(manifest: dict[str, Any], folder: Folder) -> list[Shard]:

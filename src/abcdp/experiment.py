@@ -15,9 +15,9 @@ from abcdp import _runs
 from abcdp.bank import Bank
 from abcdp.distance.base import as_records
 from abcdp.errors import MechanismError
-from abcdp.guarantee import Guarantee, Unit
+from abcdp.guarantee import Unit
 from abcdp.law import Law, Shape
-from abcdp.mechanisms import Calibration, Mechanism
+from abcdp.mechanisms import Calibration, Mechanism, guarantee_of
 from abcdp.model import OK
 from abcdp.noise import Noise, SeededNoise
 from abcdp.release import BankPrefix, Release
@@ -35,8 +35,9 @@ def public_release(
 
     The release says that its noise is seeded, and the guarantee in it is what private data would have had: this one
     protects nobody. `sensitivity` overrides the distance's own, for experiments that reproduce results stated for
-    another one.
+    another one, and is then asserted.
     """
+    asserted_by = "" if sensitivity is None else "the experiment"
     records = as_records(data, bank.columns)
     size = len(records) if unit.at_least is None else unit.at_least  # as an owner has it: a private size is not used
     bank.distance.check_records(size, bank.records)
@@ -50,13 +51,7 @@ def public_release(
         parameters=bank.parameters,
         bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
         mechanism=mechanism,
-        guarantee=Guarantee(
-            epsilon=mechanism.epsilon,
-            delta=mechanism.delta,
-            unit=unit,
-            sensitivity=calibration.stated,
-            asserted=bank.distance.asserted,
-        ),
+        guarantee=guarantee_of(mechanism, calibration, bank.distance, unit, asserted_by),
         noise="seeded",
         **_runs.answer(bank, records, calibration, SeededNoise(seed)),
     )

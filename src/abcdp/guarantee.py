@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from fractions import Fraction
+from typing import Any, Literal, TypeVar, get_args
 
 from abcdp.errors import UnitError
 
 Neighbours = Literal["replace", "add-remove"]
+Basis = Literal["enforced", "derived", "asserted"]
+Number = TypeVar("Number", float, Fraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +149,28 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """What a release promises: for neighbours under `unit`, odds change by at most exp(epsilon), save with delta.
+    """What a release promises: for neighbours under `unit`, P(A) <= exp(epsilon) P'(A) + delta for every outcome A.
 
-    `sensitivity` is how far the distance (or the summary, in the norm of its noise) moves between neighbours;
-    `asserted` says that the user of a custom distance stated it and the library could not derive it.
+    Parameters
+    ----------
+    epsilon, delta, unit
+        The promise, and whom it protects.
+    sensitivity
+        How far the distance (or the summary, in the norm of its noise) moves between neighbours.
+    basis
+        What the sensitivity rests on. ``"enforced"``: the contribution of each record is clipped, in integers, to the
+        set whose diameter is charged, so that nothing about rounding needs to be believed. ``"derived"``: proven from
+        public settings, with all rounding bounded. ``"asserted"``: somebody's word.
+    asserted_by
+        Whose word: a class or function as ``module:name``, or what a custom distance is called.
     """
 
     epsilon: float
     delta: float = 0.0
     unit: Unit
     sensitivity: float
-    asserted: bool = False
+    basis: Basis = "derived"
+    asserted_by: str = ""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
@@ -165,15 +179,44 @@ class Guarantee:
             raise UnitError(f"delta={self.delta!r}: delta is at least 0 and below 1.")
         if not 0.0 <= self.sensitivity < math.inf:
             raise UnitError(f"sensitivity={self.sensitivity!r}: a sensitivity is finite and at least 0.")
+        if self.basis not in get_args(Basis):
+            raise UnitError(f"basis={self.basis!r}: a sensitivity is enforced, derived or asserted.")
+        if not isinstance(self.asserted_by, str) or (self.asserted_by and not self.asserted):
+            raise UnitError(f"asserted_by={self.asserted_by!r}: says whose word it is, where basis is 'asserted'.")
+
+    @property
+    def asserted(self) -> bool:
+        """Whether the sensitivity is somebody's word."""
+        return self.basis == "asserted"
+
+    @property
+    def factor(self) -> float:
+        """The largest factor by which a neighbour changes a probability, beside delta: exp(epsilon)."""
+        return math.exp(min(self.epsilon, 700.0))
 
     def describe(self) -> str:
-        """Return the guarantee as one sentence."""
-        save = f", save with probability {self.delta:g}" if self.delta else ""
-        how = " (its sensitivity was asserted, not derived)" if self.asserted else ""
-        return (
-            f"{self.unit.describe().capitalize()} changes the odds of any outcome by a factor of at most "
-            f"{math.exp(min(self.epsilon, 700.0)):.4g} (epsilon = {self.epsilon:g}){save}{how}."
-        )
+        """Return the guarantee as one sentence, and what it rests on as another."""
+        change, factor = self.unit.describe().capitalize(), f"{self.factor:.4g}"
+        if self.delta:
+            promise = (
+                f"{change} raises the probability of any outcome, or set of outcomes, to at most {factor} times what "
+                f"it was plus {self.delta:g} (epsilon = {self.epsilon:g}, delta = {self.delta:g})"
+            )
+        else:
+            promise = (
+                f"{change} changes the probability of any outcome by a factor of at most {factor} "
+                f"(epsilon = {self.epsilon:g})"
+            )
+        return f"{promise}. {self.describe_basis()}"
+
+    def describe_basis(self) -> str:
+        """Return what the sensitivity rests on as one sentence."""
+        if self.basis == "enforced":
+            return "Its sensitivity is enforced: each record's part is clipped, in integers, to what is charged."
+        if self.basis == "derived":
+            return "Its sensitivity is derived from public settings, with all rounding bounded."
+        who = self.asserted_by or "whoever made the distance"
+        return f"Its sensitivity is asserted by {who}, not derived: the guarantee is as good as that word."
 
     def to_json(self) -> dict[str, Any]:
         """Return the guarantee as plain values."""
@@ -183,12 +226,35 @@ class Guarantee:
             "unit": self.unit.to_json(),
             "sensitivity": self.sensitivity,
             "asserted": self.asserted,
-        }
+            "basis": self.basis,
+        } | ({"asserted_by": self.asserted_by} if self.asserted else {})
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Guarantee:
-        """Return the guarantee that :meth:`to_json` wrote."""
+        """Return the guarantee that :meth:`to_json` wrote, or an earlier version, which wrote `asserted` alone."""
         try:
-            return cls(**{**values, "unit": Unit.from_json(values["unit"])})
+            settings = {**values, "unit": Unit.from_json(values["unit"])}
+            asserted = settings.pop("asserted")
+            found = cls(**{"basis": "asserted" if asserted else "derived"} | settings)
         except (KeyError, TypeError) as error:
             raise UnitError(f"not a guarantee: {error}") from None
+        if asserted is not found.asserted:
+            raise UnitError(f"not a guarantee: asserted={asserted!r} beside basis={found.basis!r}.")
+        return found
+
+
+def most_power(false_alarms: Number, factor: Number, delta: Number) -> Number:
+    r"""Return how often, at most, a test notices the change that a guarantee hides, given how often it cries wolf.
+
+    `factor` is exp(epsilon). Let Q be the law of the release on one dataset and P that on a neighbour. A test that
+    answers "changed" on outcomes A has the rate of false alarms :math:`\alpha = Q(A)` and the power :math:`P(A)`. The
+    guarantee for A gives :math:`P(A) \le e^\varepsilon \alpha + \delta`, and that for the complement, with P and Q
+    exchanged, :math:`1 - \alpha \le e^\varepsilon (1 - P(A)) + \delta`. ``docs/proofs/guarantee.md``: no better bound
+    holds.
+
+    Examples
+    --------
+    >>> round(most_power(0.05, math.exp(1.0), 1e-6), 4)
+    0.1359
+    """
+    return min(factor * false_alarms + delta, 1 - (1 - delta - false_alarms) / factor, type(factor)(1))

@@ -157,4 +157,4 @@ def _encoded(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Fold
     shards = [shard for shard, _ in made]
     digest = bank_digest(header, shards)
     write_manifest(folder, {**header.to_json(), "shards": [s.to_json() for s in shards], "digest": digest})
-    return Bank(folder)
+    return Bank(folder, distance)

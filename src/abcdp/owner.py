@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from abcdp import _execute
 from abcdp.bank import Bank
 from abcdp.errors import DataError, MechanismError
-from abcdp.guarantee import Guarantee, Unit
-from abcdp.mechanisms import Calibrated, Mechanism
+from abcdp.guarantee import Unit
+from abcdp.mechanisms import Calibrated, Mechanism, check_own, guarantee_of
 from abcdp.mechanisms.base import exact
 from abcdp.noise import FastNoise, Noise, OpenDPNoise
 from abcdp.private import PrivateData, load_records
@@ -110,7 +110,7 @@ def release(
 
     asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
     _reached("before the charge")
-    charge = book.begin(dataset, asked, exact(mechanism.epsilon), exact(mechanism.delta))
+    charge = book.begin(dataset, asked, exact(mechanism.epsilon), exact(calibration.delta))
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
     _reached("after the charge")
@@ -123,10 +123,7 @@ def release(
 
 def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrated:
     """Return the integers of a request, or raise: a function of public facts alone."""
-    if not isinstance(mechanism, Mechanism):
-        raise MechanismError(
-            f"mechanism={type(mechanism).__name__}: give a mechanism, such as abcdp.SparseVector(...)."
-        )
+    check_own(mechanism)
     if entry.columns != bank.columns:
         raise DataError(f"dataset {entry.name!r} has {entry.columns} columns, the bank's simulations {bank.columns}.")
     # where the size is private, its public lower bound stands for it
@@ -165,13 +162,7 @@ def _run(
         parameters=bank.parameters,
         bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
         mechanism=mechanism,
-        guarantee=Guarantee(
-            epsilon=mechanism.epsilon,
-            delta=mechanism.delta,
-            unit=entry.unit,
-            sensitivity=calibration.stated,
-            asserted=bank.distance.asserted,
-        ),
+        guarantee=guarantee_of(mechanism, calibration, bank.distance, entry.unit),
         noise=noise,
         **answer,
     )

@@ -23,7 +23,8 @@ from abcdp.mechanisms import Mechanism, Nearest, PrivateSummary, SparseVector, m
 
 FloatArray = npt.NDArray[np.float64]
 
-FORMAT = 1
+FORMAT = 2  # format 1 had no basis in its guarantee and none of these
+_WORDS = ("description", "date", "tops_up", "signature")
 
 _WHOLE = {"type": "integer", "minimum": 0}
 SCHEMA: dict[str, Any] = {
@@ -36,7 +37,7 @@ SCHEMA: dict[str, Any] = {
         "accepted", "examined", "theta",
     ],
     "properties": {
-        "format": {"const": FORMAT},
+        "format": {"enum": [1, FORMAT]},
         "software": {"type": "string"},
         "dataset": {"type": "string"},
         "request": {"type": "string"},
@@ -49,7 +50,20 @@ SCHEMA: dict[str, Any] = {
             "properties": {"digest": {"type": "string"}, "shards": _WHOLE, "draws": _WHOLE, "failed": _WHOLE},
         },
         "mechanism": {"type": "object", "required": ["type"]},
-        "guarantee": {"type": "object", "required": ["epsilon", "delta", "unit", "sensitivity", "asserted"]},
+        "guarantee": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["epsilon", "delta", "unit", "sensitivity", "asserted"],
+            "properties": {
+                "epsilon": {"type": "number", "exclusiveMinimum": 0},
+                "delta": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+                "unit": {"type": "object"},
+                "sensitivity": {"type": "number", "minimum": 0},
+                "basis": {"enum": ["enforced", "derived", "asserted"]},
+                "asserted": {"type": "boolean"},
+                "asserted_by": {"type": "string"},
+            },
+        },
         "noise": {"enum": ["opendp", "fast", "seeded"]},
         "accepted": {"type": "array", "items": _WHOLE},
         "examined": _WHOLE,
@@ -67,7 +81,11 @@ SCHEMA: dict[str, Any] = {
                 "over_best_known": {"type": "number", "exclusiveMinimum": 0},
             },
         },
+        **{word: {"type": "string"} for word in _WORDS},
     },
+    "if": {"properties": {"format": {"const": 1}}},
+    "then": {"properties": {"guarantee": {"properties": {"basis": False}}, **dict.fromkeys(_WORDS, False)}},
+    "else": {"properties": {"guarantee": {"required": ["basis"]}}},
 }  # fmt: skip
 
 
@@ -138,6 +156,10 @@ class Release:
     parameters of those rows, `examined` is where the mechanism stopped; a private summary has `summary` instead, and
     no accepted rows. Where the mechanism releases gaps, `gaps` says for each accepted row how many steps of `gap_step`
     it was below the noisy threshold. It holds no distance, no noise, no time.
+
+    `description`, `date`, `tops_up` and `signature` are words that a file may hold; they are kept as they stand, and
+    nothing here writes, reads or checks them. `format` is that of the file: a release of format 1 stays one, byte for
+    byte, unless it has been given what that format cannot say.
     """
 
     dataset: str
@@ -154,7 +176,12 @@ class Release:
     gaps: tuple[int, ...] = ()
     gap_step: float = 0.0
     summary: ReleasedSummary | None = None
+    description: str | None = None
+    date: str | None = None
+    tops_up: str | None = None
+    signature: str | None = None
     software: str = f"abcdp {__version__}"
+    format: int = FORMAT
 
     @property
     def seeded(self) -> bool:
@@ -162,31 +189,43 @@ class Release:
         return self.noise == "seeded"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the release as plain values, as :data:`SCHEMA` describes them."""
-        return {
-            "format": FORMAT,
-            "software": self.software,
-            "dataset": self.dataset,
-            "request": self.request,
-            "model": self.model,
-            "parameters": list(self.parameters),
-            "bank": {
-                "digest": self.bank.digest,
-                "shards": self.bank.shards,
-                "draws": self.bank.draws,
-                "failed": self.bank.failed,
-            },
-            "mechanism": self.mechanism.to_json(),
-            "guarantee": self.guarantee.to_json(),
-            "noise": self.noise,
-            "accepted": list(self.accepted),
-            "examined": self.examined,
-            "theta": [list(row) for row in self.theta],
-        } | self._optional()
+        """Return the release as plain values, as :data:`SCHEMA` describes them, or in the format it was read in."""
+        guarantee, words = self.guarantee.to_json(), self._words()
+        old = self.format == 1 and not (words or guarantee["basis"] == "enforced" or guarantee.get("asserted_by"))
+        if old:
+            guarantee = {name: value for name, value in guarantee.items() if name not in ("basis", "asserted_by")}
+        return (
+            {
+                "format": 1 if old else FORMAT,
+                "software": self.software,
+                "dataset": self.dataset,
+                "request": self.request,
+                "model": self.model,
+                "parameters": list(self.parameters),
+                "bank": {
+                    "digest": self.bank.digest,
+                    "shards": self.bank.shards,
+                    "draws": self.bank.draws,
+                    "failed": self.bank.failed,
+                },
+                "mechanism": self.mechanism.to_json(),
+                "guarantee": guarantee,
+                "noise": self.noise,
+                "accepted": list(self.accepted),
+                "examined": self.examined,
+                "theta": [list(row) for row in self.theta],
+            }
+            | self._optional()
+            | words
+        )
+
+    def _words(self) -> dict[str, str]:
+        return {word: told for word in _WORDS if (told := getattr(self, word)) is not None}
 
     def _optional(self) -> dict[str, Any]:
         gaps = {"gaps": list(self.gaps), "gap_step": self.gap_step} if self.gaps else {}
-        return gaps | ({} if self.summary is None else {"summary": self.summary.to_json()})
+        summary = {} if self.summary is None else {"summary": self.summary.to_json()}
+        return gaps | summary
 
     def to_bytes(self) -> bytes:
         """Return the release as the bytes of its file."""
@@ -203,15 +242,19 @@ class Release:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Release:
-        """Return the release that :meth:`to_json` wrote."""
-        if not isinstance(values, Mapping) or not isinstance(values.get("format"), int):
+        """Return the release that :meth:`to_json` wrote, in this format or an earlier one."""
+        if not isinstance(values, Mapping) or not isinstance(values.get("format"), int) or values["format"] < 1:
             raise ReleaseError("not a release: it has no format.")
         if values["format"] > FORMAT:
             raise ReleaseError(f"format {values['format']} is newer than this version reads ({FORMAT}); update abcdp.")
         missing = [name for name in SCHEMA["required"] if name not in values]
-        extra = [name for name in values if name not in SCHEMA["properties"]]
+        known = set(SCHEMA["properties"]) - (set(_WORDS) if values["format"] == 1 else set())
+        extra = [name for name in values if name not in known]
         if missing or extra:
             raise ReleaseError(f"not a release: missing {missing}, unknown {extra}.")
+        promise = values["guarantee"]
+        if isinstance(promise, Mapping) and ("basis" in promise) == (values["format"] == 1):
+            raise ReleaseError("not a release: its guarantee states its basis from format 2 on, and not before.")
         try:
             release = cls(
                 dataset=str(values["dataset"]),
@@ -228,7 +271,9 @@ class Release:
                 gaps=tuple(values.get("gaps", ())),
                 gap_step=float(values.get("gap_step", 0.0)),
                 summary=_summary_from_json(values.get("summary")),
+                **{word: _text(values[word], word) for word in _WORDS if word in values},
                 software=str(values["software"]),
+                format=values["format"],
             )
         except (AbcdpError, KeyError, TypeError, ValueError) as error:
             raise ReleaseError(f"not a release: {error}") from None
@@ -264,6 +309,12 @@ class Release:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, in one step."""
         write_atomically(Path(path), lambda temporary: temporary.write_bytes(self.to_bytes()))
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ReleaseError(f"its {name} is not a text.")
+    return value
 
 
 def _summary_from_json(values: Any) -> ReleasedSummary | None:

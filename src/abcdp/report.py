@@ -14,6 +14,7 @@ from abcdp import plots
 from abcdp._files import write_atomically
 from abcdp.bank import Bank
 from abcdp.errors import PosteriorWarning
+from abcdp.guarantee import most_power
 from abcdp.mechanisms import Nearest, SparseVector
 from abcdp.model import Model
 from abcdp.models import BUILT_IN
@@ -40,9 +41,13 @@ def report(
 
     release = release if isinstance(release, Release) else Release.load(release)
     used = bank_of(release, bank)
-    values: dict[str, Any] = {"release": release, "odds": odds_table(release.guarantee.epsilon), "bank": used}
-    values["unit"] = release.guarantee.unit.describe()
-    values["factor"] = math.exp(min(release.guarantee.epsilon, 700.0))
+    guarantee = release.guarantee
+    values: dict[str, Any] = {"release": release, "bank": used, "unit": guarantee.unit.describe()}
+    values["factor"], values["basis"] = guarantee.factor, guarantee.describe_basis()
+    if guarantee.delta:
+        values["power"] = power_table(guarantee.epsilon, guarantee.delta)
+    else:
+        values["odds"] = odds_table(guarantee.epsilon)
     values["how"], values["interval"] = in_words(release)
     if release.accepted or release.summary is not None:
         with warnings.catch_warnings():
@@ -108,14 +113,33 @@ def in_words(release: Release) -> tuple[str, str]:
 
 
 def odds_table(epsilon: float) -> list[tuple[str, str]]:
-    """Return what an attacker who believed p before can at most believe after, in percent."""
+    """Return what an attacker who believed p before can at most believe after any outcome, under a pure guarantee.
+
+    By Bayes' rule the odds change by a ratio of probabilities of the outcome, which is at most exp(epsilon).
+    """
     factor = math.exp(min(epsilon, 700.0))
-    rows = []
-    for before in (0.01, 0.1, 0.5, 0.9):
-        after = factor * before / (factor * before + 1.0 - before)
-        shown = f"{100 * after:.2g}" if after < 0.99 else f"{100 * after:.4g}"
-        rows.append((f"{100 * before:g} %", f"{shown} %" if after < 1.0 else "(almost) 100 %"))
-    return rows
+    return [
+        (f"{100 * before:g} %", _at_most(factor * before / (factor * before + 1.0 - before)))
+        for before in (0.01, 0.1, 0.5, 0.9)
+    ]
+
+
+def power_table(epsilon: float, delta: float) -> list[tuple[str, str]]:
+    """Return how often an attacker can at most be right who raises so many false alarms, under any guarantee.
+
+    With a delta no bound of beliefs holds for every outcome; this one does (``docs/proofs/guarantee.md``).
+    """
+    factor = math.exp(min(epsilon, 700.0))
+    return [(f"{100 * rate:g} %", _at_most(most_power(rate, factor, delta))) for rate in (0.001, 0.01, 0.05, 0.1)]
+
+
+def _at_most(share: float) -> str:
+    """Return a share in percent, rounded up: to two digits, or to four where it is nearly all."""
+    percent = 100.0 * share * (1.0 - 1e-12)  # what rounding alone put above a number is no more than it
+    if share >= 1.0:
+        return "(almost) 100 %"
+    step = 0.01 if percent >= 99.0 else 10.0 ** (math.floor(math.log10(percent)) - 1)
+    return f"{math.ceil(percent / step) * step:.4g} %"
 
 
 def summary_table(tree: Any) -> list[dict[str, str]]:

@@ -144,7 +144,8 @@ def audit(
             case = neighbours_for(mechanism, length, opendp_runs)
             sampled.append(sample(case, opendp_runs, noise=OpenDPNoise, seconds=seconds, show=show))
     repeating = any(repeats(source) for source in (FastNoise, OpenDPNoise))
-    return Audit(mechanism.to_json(), mechanism.epsilon, losses, tuple(sampled), repeating, mechanism.delta)
+    delta = getattr(rules, "delta", 0.0)  # what is spent, which may be less than the mechanism was allowed
+    return Audit(mechanism.to_json(), mechanism.epsilon, losses, tuple(sampled), repeating, delta)
 
 
 def plot(result: Audit, path: str | os.PathLike[str]) -> Path:

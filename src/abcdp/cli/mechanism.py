@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 Resample = Annotated[bool, typer.Option("--resample", help="Draw the threshold's noise anew after each accept.")]
-Delta = Annotated[float | None, typer.Option(help="The probability with which the guarantee may fail.")]
+Delta = Annotated[
+    float | None, typer.Option(help="The delta of P(A) <= exp(epsilon) P'(A) + delta, for every outcome A.")
+]
 Split = Annotated[
     Literal["paper", "optimal"] | None,
     typer.Option(help="Sparse vector: how threshold and distances share the budget."),

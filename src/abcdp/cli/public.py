@@ -163,7 +163,9 @@ def plan(
     unit: Annotated[
         str, typer.Option(help="Whom to protect: record, or records=18,change=1, or add-remove,at_least=100.")
     ] = "record",
-    delta: Annotated[float, typer.Option(help="The probability with which the guarantee may fail.")] = 0.0,
+    delta: Annotated[
+        float, typer.Option(help="The delta of P(A) <= exp(epsilon) P'(A) + delta, for every outcome A.")
+    ] = 0.0,
     mechanism: Annotated[
         list[str] | None,
         typer.Option(help="Try only this: sparse-vector, nearest or private-summary; repeat for several."),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal
 
 from abcdp.distance.base import Distance, MeanDistance, SummaryDistance
 from abcdp.distance.clusters import ClusterSummary
@@ -27,30 +31,142 @@ __all__ = [
     "Moment",
     "PairedClipped",
     "SummaryDistance",
+    "basis_of",
     "certified_line",
+    "code_behind",
     "distance_from_json",
+    "own_for",
 ]
 
 _DECLARED: dict[str, type[Distance]] = {
     kind.kind: kind for kind in (MMD, MeanSummary, LearnedSummary, PairedClipped, Clipped, ClusterSummary)
 }
+# the setting of a distance that is itself a distance
+_NESTED = {Clipped.kind: "distance", LearnedSummary.kind: "base"}
+
+
+def basis_of(distance: Distance) -> tuple[Literal["derived", "asserted"], str]:
+    """Return whether the library derives the sensitivity of a distance or somebody asserts it, and who.
+
+    Derived is only what the library's own classes state, as they are: no subclasses, nothing of another class inside,
+    no attribute set over a method, and equal to the distance rebuilt from its own settings. Whoever replaces the
+    methods of those classes themselves, or what an instance has cached, changes the library, which is not noticed here.
+    """
+    for part in _parts(distance):
+        if type(part) is CustomDistance:
+            return "asserted", part.name
+        if not _is_ours(part):
+            return "asserted", _name(part)
+    return ("derived", "") if _unmodified(distance) else ("asserted", f"{_name(distance)} (modified)")
+
+
+def code_behind(distance: Distance) -> str:
+    """Return the class, not the library's, whose code a bank with this distance depends on; empty where none is.
+
+    Raises where the settings of that class cannot stand in a manifest. (A custom distance stands there by its name.)
+    """
+    for part in _parts(distance):
+        if not _is_ours(part) and type(part) is not CustomDistance:
+            _settings(part)
+            return _name(part)
+    return ""
+
+
+def _is_ours(part: Any) -> bool:
+    return type(part) in _DECLARED.values()
+
+
+def _name(part: Any) -> str:
+    return f"{type(part).__module__}:{type(part).__qualname__}"
+
+
+def _parts(distance: Distance) -> Iterator[Distance]:
+    """Yield a distance and those inside of it."""
+    yield distance
+    names: list[str] = [field.name for field in fields(distance)] if is_dataclass(distance) else []
+    for value in (getattr(distance, name) for name in names):
+        for inner in value if isinstance(value, tuple) else (value,):
+            if isinstance(inner, Distance):
+                yield from _parts(inner)
+
+
+def _unmodified(distance: Distance) -> bool:
+    try:
+        return _holds_fields_alone(distance) and distance_from_json(distance.to_json()) == distance
+    except (DistanceError, TypeError):
+        return False
+
+
+def _holds_fields_alone(value: Any) -> bool:
+    """Return whether a value, and what is inside of it, has no attributes beside its settings and what it caches."""
+    if isinstance(value, tuple):
+        return all(map(_holds_fields_alone, value))
+    if not is_dataclass(value):
+        return True
+    names = {field.name for field in fields(value)}
+    added = set(getattr(value, "__dict__", ())) - names
+    cached = all(isinstance(getattr(type(value), name, None), functools.cached_property) for name in added)
+    return cached and all(_holds_fields_alone(getattr(value, name)) for name in names)
+
+
+def _settings(distance: Distance) -> dict[str, Any]:
+    """Return the settings of a class that is not the library's, as they stand in a manifest."""
+    try:
+        values = json.loads(json.dumps(distance.to_json(), allow_nan=False))
+        if not isinstance(values["type"], str):
+            raise TypeError("its 'type' is no text")
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise DistanceError(
+            f"the settings of {_name(distance)} cannot be written into a bank ({error}): make it a dataclass of plain "
+            "values with a `kind`, or give it a to_json() that returns such values, 'type' among them."
+        ) from None
+    return dict(values)
+
+
+def own_for(values: Any, own: Distance | None, asserted_by: str) -> Distance:
+    """Return the distance that a manifest declares and says to be another's code, from the reader's `own`."""
+    if own is None:
+        raise DistanceError(
+            f"the bank's distance is code of {asserted_by!r}, which is not in the bank; nothing of it ran. Pass your "
+            "own object of that class, with the same settings: Bank(path, distance=...)."
+        )
+    found = distance_from_json(values, own)
+    if not code_behind(found):
+        raise _other_settings(values, own)
+    return found
+
+
+def _other_settings(values: Any, own: Distance) -> DistanceError:
+    ours = _settings(own)
+    other = sorted(name for name in ours.keys() | values.keys() if ours.get(name) != values.get(name))
+    return DistanceError(
+        f"the bank's distance of type {values.get('type')!r} is not your own {_name(own)}: they differ in "
+        f"{', '.join(other) or 'their class'}. Pass one with the bank's settings: Bank(path, distance=...)."
+    )
 
 
 def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
     """Return the distance that a manifest declares.
 
-    A custom distance is code, which never travels: the manifest only names it, and the reader passes its `own`
-    distance of that name (or that distance clipped, where the manifest says so).
+    A custom distance, or one of a class that is not the library's, is code, which never travels: the manifest only
+    names it, and the reader passes an `own` distance of that name or with those settings (or one that holds it, such
+    as the same clipped, where the manifest says so).
     """
+    if isinstance(values, Distance):
+        return values  # a part that was found before
     if not isinstance(values, dict) or not isinstance(values.get("type"), str):
         raise DistanceError("a distance is declared as an object with a 'type'.")
     settings = dict(values)
     kind = settings.pop("type")
-    if kind == Clipped.kind:
-        inner = settings.get("distance")
-        if isinstance(inner, dict) and inner.get("type") == Clipped.kind:
+    foreign = own is not None and not _is_ours(own) and type(own) is not CustomDistance
+    if own is not None and foreign and _settings(own) == values:
+        return own
+    if kind in _NESTED:
+        inner = settings.get(_NESTED[kind])
+        if kind == Clipped.kind and isinstance(inner, dict) and inner.get("type") == Clipped.kind:
             raise DistanceError("distance 'clipped': one clip is enough; give the smaller one.")
-        settings["distance"] = distance_from_json(inner, own.distance if isinstance(own, Clipped) else own)
+        holds = own is not None and _is_ours(own) and own.kind == kind
+        settings[_NESTED[kind]] = distance_from_json(inner, getattr(own, _NESTED[kind]) if holds else own)
     if kind == CustomDistance.kind:
         if not isinstance(own, CustomDistance) or own.name != settings.get("name"):
             raise DistanceError(
@@ -59,5 +175,10 @@ def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
             )
         return own.fitted(settings["columns"]) if isinstance(settings.get("columns"), int) else own
     if kind not in _DECLARED:
-        raise DistanceError(f"unknown type of distance {kind!r}; known: {', '.join(sorted(_DECLARED))}.")
+        if own is not None and foreign:
+            raise _other_settings(values, own)
+        raise DistanceError(
+            f"unknown type of distance {kind!r}; known: {', '.join(sorted(_DECLARED))}. A class of your own is passed "
+            "along: Bank(path, distance=...)."
+        )
     return _DECLARED[kind].from_json(settings)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
-from abcdp.distance import Distance
+from abcdp.distance import Distance, basis_of
 from abcdp.errors import MechanismError
-from abcdp.guarantee import Unit
+from abcdp.guarantee import Basis, Guarantee, Unit
 from abcdp.mechanisms.base import Calibrated, Mechanism
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.nearest import Contest, Nearest, NearestCalibration
@@ -27,7 +28,9 @@ __all__ = [
     "SparseVector",
     "SummaryCalibration",
     "calibrate",
+    "check_own",
     "gap_weights",
+    "guarantee_of",
     "mechanism_from_json",
 ]
 
@@ -43,6 +46,43 @@ def mechanism_from_json(values: Any) -> Mechanism:
         return _KNOWN[values["type"]](**settings)
     except TypeError as error:
         raise MechanismError(f"mechanism {values['type']!r}: {error}") from None
+
+
+def check_own(mechanism: Any) -> None:
+    """Raise unless a mechanism is one of the library's as they are: a guarantee is proven for those alone."""
+    if not isinstance(mechanism, Mechanism):
+        raise MechanismError(
+            f"mechanism={type(mechanism).__name__}: give a mechanism, such as abcdp.SparseVector(...)."
+        )
+    ours = type(mechanism) in _KNOWN.values()
+    if not ours or set(vars(mechanism)) - {field.name for field in fields(mechanism)}:  # type: ignore[arg-type]
+        raise MechanismError(
+            f"{type(mechanism).__qualname__}, a mechanism whose rules or noise are not the library's, has no proof "
+            f"here and is not released with. Use one of {', '.join(kind.__name__ for kind in _KNOWN.values())}, as "
+            "they are; your own runs on public data, through abcdp.experiment."
+        )
+
+
+def guarantee_of(
+    mechanism: Mechanism, calibration: Calibrated, distance: Distance, unit: Unit, asserted_by: str = ""
+) -> Guarantee:
+    """Return what a mechanism promises with this calibration, and what that rests on: the weakest of its grounds.
+
+    `asserted_by` names who gave another sensitivity than the distance's own.
+    """
+    basis: Basis = "asserted"
+    if not asserted_by:
+        basis, asserted_by = basis_of(distance)
+    if basis != "asserted":
+        basis = getattr(calibration, "basis", "derived")
+    return Guarantee(
+        epsilon=mechanism.epsilon,
+        delta=calibration.delta,
+        unit=unit,
+        sensitivity=calibration.stated,
+        basis=basis,
+        asserted_by=asserted_by,
+    )
 
 
 def calibrate(

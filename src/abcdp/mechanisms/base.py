@@ -16,11 +16,18 @@ LARGEST_ACCEPT = 10**7
 
 
 class Calibrated(Protocol):
-    """A mechanism in integers: what it costs, and the sensitivity that it stands on."""
+    """A mechanism in integers: what it costs, and the sensitivity that it stands on.
+
+    It may also say what that sensitivity rests on, as `basis`: ``"enforced"`` or, unless told, ``"derived"``.
+    """
 
     @property
     def epsilon(self) -> Fraction:
-        """The cost: exact for a pure mechanism, a bound at the mechanism's delta for others."""
+        """The cost: exact for a pure mechanism, a bound at this delta for others."""
+
+    @property
+    def delta(self) -> float:
+        """The delta that is used: 0 where the noise that was chosen is pure, whatever was allowed."""
 
     @property
     def scales(self) -> tuple[int, ...]:
@@ -66,7 +73,7 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def check_delta(delta: float) -> None:
-    """Raise unless delta can be the probability with which a guarantee may fail."""
+    """Raise unless delta can be that of a guarantee: P(A) <= exp(epsilon) P'(A) + delta for every outcome A."""
     number = not isinstance(delta, bool) and isinstance(delta, int | float)
     if not number or not (delta == 0 or 1e-100 <= delta < 1):
         raise MechanismError(f"delta={delta!r}: a number of at least 0 and below 1 (0 or from 1e-100 on).")

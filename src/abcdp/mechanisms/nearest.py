@@ -74,7 +74,8 @@ class Nearest(Mechanism):
     """Release which `accept` draws of the bank are nearest to the records, at a total cost of `epsilon` (and `delta`).
 
     Permute-and-flip for many winners: pure, and with nothing to tune. With a `delta` above 0 Gumbel noise takes its
-    place where that means less noise, from a handful of winners on. Which draws win is released, not their order.
+    place where that means less noise, from a handful of winners on; where it does not, the delta is not spent. Which
+    draws win is released, not their order.
     """
 
     epsilon: float

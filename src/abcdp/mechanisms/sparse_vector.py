@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Literal, get_args
 
@@ -109,8 +109,9 @@ class SparseVector(Mechanism):
         Whether the threshold's noise is drawn anew after each accept (the paper's RESAMPLE). Costs more for the same
         noise.
     delta
-        The probability with which the guarantee may fail. Resampled runs only: they then compose optimally, with less
-        noise from some tens of accepts on.
+        That of the guarantee, P(A) <= exp(epsilon) P'(A) + delta for every outcome A. Resampled runs only: they then
+        compose optimally, with less noise from some tens of accepts on. Where that allows no more than adding up does,
+        the run is pure and the delta is not spent.
     split
         How the budget is divided between the threshold and the distances: as in the ``"paper"``, or ``"optimal"``, with
         the least variance of a comparison.
@@ -171,7 +172,7 @@ class SparseVector(Mechanism):
         accepts = 1 if self.resample else self.accept
         each = budget / self.accept if self.resample else budget
         if self.delta > 0:
-            each = Fraction(composed_share(self.epsilon, self.accept, self.delta))
+            each = max(each, Fraction(composed_share(self.epsilon, self.accept, self.delta)))
         first, second = self._scales(each, accepts, grid.sensitivity)
         found = Calibration(
             grid,
@@ -182,8 +183,9 @@ class SparseVector(Mechanism):
             self.resample,
             self.noise,
             self.gaps,
-            self.delta,
         )
+        if not found.epsilon <= budget:
+            found = replace(found, delta=self.delta)  # no more noise than composition needs
         if not found.epsilon <= budget:
             raise MechanismError("calibration failed its own check; nothing may be released with it.")
         return found
