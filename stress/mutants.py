@@ -54,6 +54,11 @@ AREAS = {
     "bank": ("bank", "bounds or hostile or reads_back"),
     "failed": ("owner", "failed_draws"),
     "owner": ("owner", "Refusals or end_to_end or same_bytes or crash or unit or private_size"),
+    "guarantee": (
+        "guarantee",
+        "class or changed or touch or weakest or by_hand or power or attained or other_noise",
+    ),
+    "size": ("private_size", ""),
     "ledger": ("ledger", "tenth or budget or charge or request"),
     "losses": ("audit", "shipped_calibration"),
     "runs": ("audit", "gives_events"),
