@@ -68,6 +68,9 @@ class Amount:
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.epsilon + other.epsilon, self.delta + other.delta)
 
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.epsilon - other.epsilon, self.delta - other.delta)
+
     def fits(self, total: Amount) -> bool:
         """Return whether this is no more than the total, in epsilon and in delta."""
         return self.epsilon <= total.epsilon and self.delta <= total.delta
