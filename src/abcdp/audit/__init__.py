@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abcdp.audit.checks import Move, largest_move, repeats
+from abcdp.audit.checks import Move, largest_move
 from abcdp.audit.exact import (
     Auditable,
     ComposedRules,
@@ -16,9 +16,13 @@ from abcdp.audit.exact import (
     loss_of,
     worst_loss,
 )
+from abcdp.audit.moves import largest_integer_move
 from abcdp.audit.sampled import Neighbours, Sampled, count_output, epsilon_lower_bound, neighbours_for, sample
 from abcdp.audit.selection import GumbelRules, NearestRules
+from abcdp.audit.settings import Setting, settings_for
+from abcdp.audit.streams import repeats
 from abcdp.audit.summaries import SummaryRules
+from abcdp.audit.traces import Traced, trace
 from abcdp.audit.verdict import Audit, audit, exact_losses, plot, rules_of
 
 __all__ = [
@@ -33,14 +37,17 @@ __all__ = [
     "Neighbours",
     "Pattern",
     "Sampled",
+    "Setting",
     "SummaryRules",
     "ThresholdRules",
+    "Traced",
     "audit",
     "composed_loss",
     "count_output",
     "enough_length",
     "epsilon_lower_bound",
     "exact_losses",
+    "largest_integer_move",
     "largest_move",
     "loss_at",
     "loss_of",
@@ -49,5 +56,7 @@ __all__ = [
     "repeats",
     "rules_of",
     "sample",
+    "settings_for",
+    "trace",
     "worst_loss",
 ]

@@ -1,12 +1,10 @@
-"""Checks of what the accounting rests on: the sensitivity of a distance, and noise that does not repeat itself."""
+"""A check of what the accounting rests on: how far neighbours move a distance."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,19 +39,17 @@ def largest_move(
     pool = np.atleast_2d(np.asarray(values, dtype=np.float64))
     rng = np.random.default_rng(seed)
     claimed = distance.sensitivity(records, unit) + 2.0 * distance.numerical_error(records)
-    low, high = distance.bounds(records)
     found = 0.0
     for number in range(tries):
         data = pool[rng.integers(len(pool), size=1 if number % 2 else records)] * np.ones((records, 1))
-        other = _neighbour(data, pool, unit, rng)
-        first, second = distance.reference(data), distance.reference(other)
-        rows = _rows(distance, data, other, first, second, low, high)
-        moved = np.abs(distance.compare(rows, first) - distance.compare(rows, second))
-        found = max(found, float(moved.max()))
+        other = neighbour(data, pool, unit, rng)
+        rows = rows_between(distance, data, other)
+        first, second = (distance.compare(rows, distance.reference(one)) for one in (data, other))
+        found = max(found, float(np.abs(first - second).max()))
     return Move(found, claimed)
 
 
-def _neighbour(data: FloatArray, pool: FloatArray, unit: Unit, rng: np.random.Generator) -> FloatArray:
+def neighbour(data: FloatArray, pool: FloatArray, unit: Unit, rng: np.random.Generator) -> FloatArray:
     """Return a neighbour of a dataset."""
     if unit.neighbours == "add-remove":
         return np.concatenate([data, pool[rng.integers(len(pool), size=1)]])
@@ -61,27 +57,27 @@ def _neighbour(data: FloatArray, pool: FloatArray, unit: Unit, rng: np.random.Ge
     changed = rng.permutation(len(data))[: unit.records]
     if isinstance(unit.change, tuple):
         steps = rng.choice([-1.0, 1.0], size=data.shape[1]) * np.array(unit.change)
-        other[changed] = _moved(data[changed], np.where(np.isfinite(steps), steps, 1e6))
+        other[changed] = moved(data[changed], np.where(np.isfinite(steps), steps, 1e6))
     elif math.isfinite(unit.change):
         direction = rng.normal(size=(1, data.shape[1]))
         direction /= np.linalg.norm(direction)
-        other[changed] = _moved(data[changed], unit.change * direction)
+        other[changed] = moved(data[changed], unit.change * direction)
     else:
         other[changed] = pool[rng.integers(len(pool))]
     return other
 
 
-def _moved(records: FloatArray, steps: FloatArray) -> FloatArray:
+def moved(records: FloatArray, steps: FloatArray) -> FloatArray:
     """Return records moved by these steps and no further: where a sum was rounded up, take the number before it."""
-    moved = records + steps
+    there = records + steps
     with np.errstate(invalid="ignore"):  # infinity minus infinity
-        return np.where(np.abs(moved - records) > np.abs(steps), np.nextafter(moved, records), moved)
+        return np.where(np.abs(there - records) > np.abs(steps), np.nextafter(there, records), there)
 
 
-def _rows(
-    distance: Distance, data: FloatArray, other: FloatArray, first: FloatArray, second: FloatArray, low: Any, high: Any
-) -> FloatArray:
-    """Return admissible rows near, between and beyond the two references."""
+def rows_between(distance: Distance, data: FloatArray, other: FloatArray) -> FloatArray:
+    """Return admissible rows near, between and beyond the references of two datasets, where distances move most."""
+    first, second = distance.reference(data), distance.reference(other)
+    low, high = distance.bounds(len(data))
     if first.ndim == 1:
         gap = first - second
         size = float(np.linalg.norm(gap)) or 1.0
@@ -93,8 +89,3 @@ def _rows(
     sets = [one for one in (data, other) if one.shape == data.shape]
     clean = [np.nan_to_num(one, nan=0.0, posinf=1e50, neginf=-1e50) for one in sets]
     return distance.encode(np.stack([*clean, clean[0] + 3.0]))
-
-
-def repeats(source: Callable[[], Any]) -> bool:
-    """Return whether two releases would get the same noise: 64 draws of a wide law agree by chance once in 2**1000."""
-    return bool(np.array_equal(source().laplace(1 << 20, 64), source().laplace(1 << 20, 64)))

@@ -32,6 +32,7 @@ _GENTLE = 2.0**-10  # by this share at most
 _FAR = 46.0  # scales beyond the outermost kink, where e**-46 of the mass is left
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 LEVELS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_PARTS = 8  # numbers of accepts that are tried between none and all
 GAP = 3.0  # scales of a released gap that is tried beside 0
 
 
@@ -117,7 +118,8 @@ class ThresholdRules:
         most = each if self.accept is None else min(each, 1 if self.resample else self.accept)
         found = []
         marks = (1, 1 + round(GAP * unit)) if self.gaps else (1,)
-        for accepts, low, high, mark in itertools.product(range(most + 1), LEVELS, LEVELS, marks):
+        numbers = sorted({round(most * part / _PARTS) for part in range(_PARTS + 1)})
+        for accepts, low, high, mark in itertools.product(numbers, LEVELS, LEVELS, marks):
             shape = (0,) * (each - accepts) + (mark,) * accepts
             below, above = round(low * unit), -round(high * unit) - 1
             before = tuple(above if bit else below for bit in shape)

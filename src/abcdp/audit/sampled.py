@@ -23,7 +23,9 @@ from abcdp import _execute
 from abcdp._progress import progress
 from abcdp.audit.exact import Pattern, ThresholdRules, loss_of
 from abcdp.audit.selection import GumbelRules, NearestRules, calibrated
-from abcdp.bank import Bank, Header, Shard, ShardData
+from abcdp.audit.settings import MEAN, bank_of
+from abcdp.audit.traces import placed_summaries
+from abcdp.bank import Bank
 from abcdp.distance import MeanSummary, Moment
 from abcdp.errors import AuditError
 from abcdp.guarantee import Unit
@@ -43,7 +45,6 @@ from abcdp.private import PrivateData
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-MEAN = MeanSummary((Moment(0, bounds=(0.0, 1.0)),))
 _BLOCK_DRAWS = 1 << 19
 _CUTS = 24
 LEVEL = 0.95
@@ -173,13 +174,13 @@ def _summary_neighbours(mechanism: PrivateSummary) -> Neighbours:
     calibration = mechanism.calibrated(distance, records=records, simulated=records, unit=Unit())
     # the second of the two has the larger moments, and its outputs lie above those of the first
     data = _data(records)[::-1]
-    corners = [calibration.place(distance.reference(one.records)) for one in data]
-    bank = _bank(distance, np.array([distance.reference(data[0].records)]), records)
-    output = tuple(map(int, corners[0]))
+    bank = bank_of(distance, distance.encode(data[0].records[None]), records, 1)
+    (corner,) = placed_summaries(bank, data[:1], calibration)
+    output = tuple(map(int, corner))
     if calibration.shape != "gaussian":
         return Neighbours(bank, data, calibration, output)
     # in steps that suit the scale's tails, and those of noise that is too small as well
-    spread, place = math.sqrt(2.0) * calibration.scale, int(corners[0].sum())
+    spread, place = math.sqrt(2.0) * calibration.scale, int(corner.sum())
     return Neighbours(bank, data, calibration, output, tuple(place + round(spread * k / 8) for k in range(_CUTS)))
 
 
@@ -192,16 +193,9 @@ def _data(records: int) -> tuple[PrivateData, PrivateData]:
 
 
 def _line(places: Sequence[float], records: int) -> Bank:
-    """Return a bank whose draws lie at these places from the mean of the first dataset."""
+    """Return a bank of several shards whose draws lie at these places from the mean of the first dataset."""
     start = 0.5 - 0.5 / records
-    return _bank(MEAN, np.array([start + place for place in places])[:, None], records)
-
-
-def _bank(distance: MeanSummary, rows: FloatArray, records: int) -> Bank:
-    theta = np.arange(len(rows), dtype=np.float64)[:, None]
-    content = ShardData(np.zeros(len(rows), np.int8), theta, rows)
-    header = Header(model="audit", parameters=("draw",), prior="", distance=distance, records=records, columns=1)
-    return Bank.from_memory(header, [(Shard(0, 0, len(rows), 0, content.sha256()), content)])
+    return bank_of(MEAN, np.array([start + place for place in places])[:, None], records, 1)
 
 
 def _expected_bound(frequent: float, rare: float, delta: float, runs: int) -> float | None:

@@ -30,7 +30,21 @@ def calibrated(mechanism: Nearest) -> NearestCalibration:
     fine = mechanism.calibrate(Grid(1.0, 1 << 16, 1 << 52))
     if fine.shape == "gumbel":
         return fine
-    return replace(mechanism, delta=0.0).calibrate(Grid(1.0, 8 if mechanism.accept <= 4 else 2, 1 << 52))
+    return replace(mechanism, delta=0.0).calibrate(Grid(1.0, _few(mechanism.accept), 1 << 52))
+
+
+def _few(accept: int) -> int:
+    """Return how many steps of a grid one sensitivity has where every number is summed up."""
+    return 8 if accept <= 4 else 2
+
+
+def coarser(calibration: NearestCalibration) -> NearestCalibration:
+    """Return integers of about the same ratio on such a grid: the scale is rounded up, which adds noise."""
+    if calibration.shape == "gumbel" or calibration.grid.sensitivity <= _few(calibration.accept):
+        return calibration
+    few = _few(calibration.accept)
+    scale = -(-calibration.scale * few // calibration.grid.sensitivity)
+    return replace(calibration, grid=replace(calibration.grid, sensitivity=few), scale=scale)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from abcdp.audit.checks import repeats
+from abcdp._progress import progress
+from abcdp.audit.checks import Move
 from abcdp.audit.exact import (
     Auditable,
     ComposedRules,
@@ -19,47 +21,90 @@ from abcdp.audit.exact import (
     enough_length,
     worst_loss,
 )
+from abcdp.audit.moves import largest_integer_move
 from abcdp.audit.sampled import FALSE_REJECTION, Sampled, neighbours_for, sample
-from abcdp.audit.selection import GumbelRules, NearestRules, calibrated
+from abcdp.audit.selection import GumbelRules, NearestRules, calibrated, coarser
+from abcdp.audit.settings import Setting, settings_for
+from abcdp.audit.streams import LONG, LONG_OF_OPENDP, law_of, repeats
 from abcdp.audit.summaries import SummaryRules
-from abcdp.distance import MeanSummary, Moment
+from abcdp.audit.traces import NOT_TRACED, Traced, trace
+from abcdp.bank import Bank
 from abcdp.errors import AuditError
 from abcdp.guarantee import Unit
-from abcdp.mechanisms import Grid, Mechanism, Nearest, PrivateSummary, SparseVector
+from abcdp.mechanisms import (
+    Calibrated,
+    Calibration,
+    Grid,
+    Mechanism,
+    Nearest,
+    NearestCalibration,
+    PrivateSummary,
+    SparseVector,
+    SummaryCalibration,
+)
 from abcdp.noise import FastNoise, OpenDPNoise
 
 TOLERANCE = 1e-6  # of the exact loss, relative: rounding of sums, far below any real defect
-WIDTH = 4  # entries of the summary whose noise is audited
 LIMITS = (
     "It searches the patterns known to be extremal for a mechanism of its kind; the proof covers the rest.",
     "Sampling bounds the loss of one event from below; a small defect elsewhere can hide beneath it.",
+    "Neighbours are searched, not gone through: a distance may move further for records that were not tried.",
+    "Of a bank's distance it sees the settings given to it; audit your own bank and unit with --bank and --unit.",
+    "Noise is looked at for repetition and, through events, for its law; not every dependence shows.",
     "It does not see time, memory, or what else the owner publishes.",
-    "It takes the sensitivity of the distance as stated; audit a bank's distance with --bank.",
 )
 
 
 @dataclass(frozen=True)
+class Examined:
+    """What one unit of privacy can do: the loss of the integers made for it, and how far it moves those of records."""
+
+    unit: str
+    records: int
+    loss: float
+    move: Move
+
+
+@dataclass(frozen=True)
 class Audit:
-    """The result of an audit."""
+    """The result of an audit: what is claimed, and everything that was computed, followed, searched and sampled."""
 
     mechanism: dict[str, Any]
     claimed: float
     losses: tuple[Loss, ...]
     sampled: tuple[Sampled, ...]
-    repeating_noise: bool
+    repeating: tuple[str, ...] = ()
     delta: float = 0.0
+    units: tuple[Examined, ...] = ()
+    traced: Traced = NOT_TRACED
 
     @property
     def exact(self) -> float:
         """The largest loss computed."""
-        return max(loss.loss for loss in self.losses)
+        return max([loss.loss for loss in self.losses] + [one.loss for one in self.units])
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong, a sentence each: nothing, if the audit passes."""
+        over = self.exact > self.claimed * (1.0 + TOLERANCE)
+        found = [f"the computed loss is {self.exact:.6g}"] * over + [self.traced.fault] * bool(self.traced.fault)
+        found += [
+            f"{one.unit} moves the integers by {one.move.found}, charged are {one.move.claimed}"
+            for one in self.units
+            if one.move.broken
+        ]
+        found += [f"{source} noise repeats itself" for source in self.repeating]
+        found += [
+            f"sampling with {seen.noise} shows a loss of at least {seen.certain_bound:.3f}"
+            for seen in self.sampled
+            if seen.certain_bound > self.claimed
+        ]
+        return tuple(found)
 
     @property
     def verdict(self) -> str:
         """``"pass"`` or ``"broken"``."""
-        over = self.exact > self.claimed * (1.0 + TOLERANCE)
-        seen = any(one.certain_bound > self.claimed for one in self.sampled)
-        return "broken" if over or seen or self.repeating_noise else "pass"
+        return "broken" if self.faults else "pass"
 
     def to_json(self) -> dict[str, Any]:
         """Return the audit as plain values."""
@@ -67,8 +112,20 @@ class Audit:
             "mechanism": self.mechanism,
             "claimed_epsilon": self.claimed,
             "claimed_delta": self.delta,
-            "exact_loss": self.exact if math.isfinite(self.exact) else "infinite",
-            "loss_by_length": {x.length: x.loss if math.isfinite(x.loss) else "infinite" for x in self.losses},
+            "exact_loss": _plain(self.exact),
+            "loss_by_length": {x.length: _plain(x.loss) for x in self.losses},
+            "units": [
+                {
+                    "unit": one.unit,
+                    "records": one.records,
+                    "exact_loss": _plain(one.loss),
+                    "largest_move_found": one.move.found,
+                    "charged_move": one.move.claimed,
+                    "broken": one.move.broken,
+                }
+                for one in self.units
+            ],
+            "runs_followed": self.traced.runs,
             "sampled": [
                 {
                     "noise": s.noise,
@@ -81,10 +138,15 @@ class Audit:
                 }
                 for s in self.sampled
             ],
-            "noise_repeats": self.repeating_noise,
+            "noise_repeats": bool(self.repeating),
+            "faults": list(self.faults),
             "verdict": self.verdict,
             "cannot_show": list(LIMITS),
         }
+
+
+def _plain(loss: float) -> float | str:
+    return loss if math.isfinite(loss) else "infinite"
 
 
 def exact_losses(mechanism: Auditable | Computable, longest: int) -> tuple[Loss, ...]:
@@ -97,20 +159,26 @@ def rules_of(mechanism: Mechanism) -> tuple[Auditable | Computable, int]:
     """Return the rules of a mechanism's own integers, and the length of runs at which its loss is largest."""
     # on any grid the integers have the same ratios up to its fineness; this is the grid of a distance in [0, 1]
     if isinstance(mechanism, SparseVector):
-        found = mechanism.calibrate(Grid.covering(1e-3, 0.0, 1.0))
-        ratio = found.distance_scale / found.threshold_scale
-        rules = ComposedRules.of(found) if found.delta > 0 else ThresholdRules.of(found)
-        return rules, enough_length(mechanism.accept, mechanism.resample, ratio)
+        return rules_on(mechanism.calibrate(Grid.covering(1e-3, 0.0, 1.0)))
     if isinstance(mechanism, Nearest):
-        nearest = calibrated(mechanism)
-        if nearest.shape == "gumbel":
-            return GumbelRules.of(nearest), 16 * mechanism.accept
-        return NearestRules.of(nearest), mechanism.accept + 8
+        return rules_on(calibrated(mechanism))
     if isinstance(mechanism, PrivateSummary):
-        moments = tuple(Moment(0, power=power, bounds=(0.0, 1.0)) for power in range(1, WIDTH + 1))
-        summary = mechanism.calibrated(MeanSummary(moments), records=100, simulated=100, unit=Unit())
-        return SummaryRules.of(summary), WIDTH
+        return rules_on(settings_for(mechanism, unit=Unit())[0].calibration)
     raise AuditError(f"no audit of {type(mechanism).__name__}.")
+
+
+def rules_on(calibration: Calibrated) -> tuple[Auditable | Computable, int]:
+    """Return the rules of these integers, and the length of runs at which their loss is largest."""
+    if isinstance(calibration, SummaryCalibration):
+        return SummaryRules.of(calibration), calibration.width
+    if isinstance(calibration, NearestCalibration):
+        if calibration.shape == "gumbel":
+            return GumbelRules.of(calibration), 16 * calibration.accept
+        return NearestRules.of(coarser(calibration)), calibration.accept + 8
+    assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
+    rules = ComposedRules.of(calibration) if calibration.delta > 0 else ThresholdRules.of(calibration)
+    ratio = calibration.distance_scale / calibration.threshold_scale
+    return rules, enough_length(calibration.accept, calibration.resample, ratio)
 
 
 def _sampled_length(mechanism: Mechanism) -> int:
@@ -123,29 +191,72 @@ def _sampled_length(mechanism: Mechanism) -> int:
 def audit(
     mechanism: Mechanism,
     *,
+    bank: Bank | None = None,
+    unit: Unit | None = None,
+    records: int | None = None,
     runs: int = 200_000,
     seconds: float = math.inf,
     opendp_runs: int = 5_000,
+    draws: int = LONG,
     show: bool | None = None,
 ) -> Audit:
-    """Audit a mechanism: exactly, and by running the shipped code on neighbouring datasets.
+    """Audit a mechanism: exactly, by following runs of the shipped code, and by running it on neighbouring datasets.
 
-    Most runs use the vectorised sampler, a smaller number OpenDP's: its lower bound is accordingly lower, and where so
-    few runs can see no event of the mechanism at all, they are left out. `runs=0` leaves all sampling out.
+    Parameters
+    ----------
+    bank, unit, records
+        The settings whose integers are audited: a bank's distance, a unit of privacy, a number of records. Without them
+        a wide summary, every kind of unit, and the number of records that the bank was simulated with.
+    runs, opendp_runs, seconds
+        Runs on each of two neighbouring datasets with the vectorised sampler, and with OpenDP's: its lower bound is
+        accordingly lower, and where so few runs can see no event of the mechanism at all, they are left out. `runs=0`
+        leaves both out.
+    draws
+        How many numbers a sampler draws at once while it is watched for repetition.
     """
     rules, longest = rules_of(mechanism)
-    losses = exact_losses(rules, longest)
+    settings = settings_for(mechanism, bank, unit, records)
+    sources = {FastNoise: draws, OpenDPNoise: min(draws, LONG_OF_OPENDP)}
+    laws = sorted({law_of(one.calibration) for one in settings})
+    repeating = [
+        f"{source.__name__}'s {law}" for source, count in sources.items() for law in laws if repeats(source, law, count)
+    ]
+    return Audit(
+        mechanism.to_json(),
+        mechanism.epsilon,
+        exact_losses(rules, longest),
+        _sampled(mechanism, longest, runs, opendp_runs, seconds, show),
+        tuple(repeating),
+        getattr(rules, "delta", 0.0),  # what is spent, which may be less than the mechanism was allowed
+        _examined(settings, show),
+        trace(mechanism, settings),
+    )
+
+
+def _examined(settings: Sequence[Setting], show: bool | None) -> tuple[Examined, ...]:
+    """Return for each unit the loss of its integers and the largest move of a search."""
+    found = []
+    with progress("searching neighbours", len(settings), show) as advance:
+        for one in settings:
+            loss = worst_loss(*rules_on(one.calibration)).loss
+            found.append(Examined(one.unit.describe(), one.records, loss, largest_integer_move(one)))
+            advance(1)
+    return tuple(found)
+
+
+def _sampled(
+    mechanism: Mechanism, longest: int, runs: int, opendp_runs: int, seconds: float, show: bool | None
+) -> tuple[Sampled, ...]:
+    """Return what sampling shows with each of the two samplers."""
     length = longest if isinstance(mechanism, SparseVector) else _sampled_length(mechanism)
-    sampled = []
+    found = []
     if runs > 0:
-        sampled.append(sample(neighbours_for(mechanism, length, runs), runs, seconds=seconds, show=show))
+        found.append(sample(neighbours_for(mechanism, length, runs), runs, seconds=seconds, show=show))
     if runs > 0 and opendp_runs > 0:
         with contextlib.suppress(AuditError):
             case = neighbours_for(mechanism, length, opendp_runs)
-            sampled.append(sample(case, opendp_runs, noise=OpenDPNoise, seconds=seconds, show=show))
-    repeating = any(repeats(source) for source in (FastNoise, OpenDPNoise))
-    delta = getattr(rules, "delta", 0.0)  # what is spent, which may be less than the mechanism was allowed
-    return Audit(mechanism.to_json(), mechanism.epsilon, losses, tuple(sampled), repeating, delta)
+            found.append(sample(case, opendp_runs, noise=OpenDPNoise, seconds=seconds, show=show))
+    return tuple(found)
 
 
 def plot(result: Audit, path: str | os.PathLike[str]) -> Path:

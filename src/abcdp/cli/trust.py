@@ -31,15 +31,18 @@ def audit(
     runs: Annotated[int, typer.Option(help="Runs of the shipped code on each of two neighbouring datasets.")] = 200_000,
     seconds: Annotated[float, typer.Option(help="Stop sampling after this time.")] = 60.0,
     bank: Annotated[
-        str | None, typer.Option(help="Also search neighbours that move this bank's distance too far.")
+        str | None, typer.Option(help="Audit with this bank's distance, and search neighbours that it moves too far.")
     ] = None,
-    unit: Annotated[str, typer.Option(help="The unit for --bank.")] = "record",
+    unit: Annotated[str | None, typer.Option(help="The unit of privacy; every kind of unit unless told.")] = None,
+    records: Annotated[int | None, typer.Option(help="The number of records; the bank's own unless told.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the loss against the length of the pattern.")] = None,
     as_json: Json = False,
 ) -> None:
     """Compute the privacy loss exactly, run the shipped code on neighbours, and say pass or broken (exit code 1)."""
     from abcdp.audit import audit as run
     from abcdp.audit import plot as draw
+    from abcdp.bank import Bank
+    from abcdp.guarantee import Unit
 
     options: dict[str, Any] = {
         "epsilon": epsilon,
@@ -53,12 +56,16 @@ def audit(
         "norm": norm,
     }
     chosen = from_options(mechanism, options)
-    result = run(chosen, runs=runs, seconds=seconds, show=False if as_json else None)
+    result = run(
+        chosen,
+        bank=None if bank is None else Bank(bank),
+        unit=None if unit is None else Unit.parse(unit),
+        records=records,
+        runs=runs,
+        seconds=seconds,
+        show=False if as_json else None,
+    )
     values = result.to_json()
-    if bank is not None:
-        values["distance"] = _distance(bank, unit)
-        if values["distance"]["broken"]:
-            values["verdict"] = "broken"
     if plot is not None:
         values["plot"] = str(draw(result, plot))
     show(values if as_json else _in_words(values), as_json)
@@ -66,30 +73,24 @@ def audit(
         raise typer.Exit(1)
 
 
-def _distance(bank: str, unit: str) -> dict[str, object]:
-    import numpy as np
-
-    from abcdp.audit import largest_move
-    from abcdp.bank import Bank
-    from abcdp.guarantee import Unit
-
-    opened = Bank(bank)
-    rng = np.random.default_rng(0)
-    wide = 10.0 ** rng.uniform(-3, 3, (40, opened.columns)) * rng.choice([-1.0, 1.0], (40, opened.columns))
-    corners = np.array([[np.nan] * opened.columns, [-np.inf] * opened.columns, [np.inf] * opened.columns])
-    move = largest_move(opened.distance, np.concatenate([wide, corners]), opened.records, Unit.parse(unit))
-    return {"largest_move_found": move.found, "claimed_with_numerical_error": move.claimed, "broken": move.broken}
-
-
 def _in_words(values: dict[str, Any]) -> dict[str, Any]:
     """Return the result as lines for people."""
     lines = {name: values[name] for name in ("mechanism", "claimed_epsilon", "claimed_delta", "exact_loss")}
+    for one in values["units"]:
+        part = one["largest_move_found"] / one["charged_move"]
+        loss = one["exact_loss"] if isinstance(one["exact_loss"], str) else f"{one['exact_loss']:.4f}"
+        lines[one["unit"]] = f"loses {loss}; neighbours move its integers by {part:.2%} of what is charged, at most"
+    lines["runs_followed"] = f"{values['runs_followed']}, each number of noise from where it is drawn to its use"
     for one in values["sampled"]:
         text = f"at least {one['lower_bound']:.3f} (level {one['level']:.0%}, {one['runs']:,} runs a side)"
         lines[f"sampled loss, {one['noise']}"] = text
-    lines |= {name: values[name] for name in ("distance", "plot") if name in values}
+    lines |= {name: values[name] for name in ("plot",) if name in values}
     lines["noise_repeats"] = "yes" if values["noise_repeats"] else "no"
     lines["verdict"] = values["verdict"]
-    for number, text in enumerate(values["cannot_show"]):
-        lines["what it cannot show" if number == 0 else " " * number] = text
+    lines |= _listed("because", values["faults"]) | _listed("what it cannot show", values["cannot_show"])
     return lines
+
+
+def _listed(title: str, texts: list[str]) -> dict[str, str]:
+    """Return texts under one title; names of lines must differ, so those that follow have ever longer empty ones."""
+    return {title if number == 0 else " " * (number + len(title)): text for number, text in enumerate(texts)}
