@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from abcdp import MMD, PairedClipped, Unit, _execute
+from abcdp import MMD, MeanSummary, Moment, PairedClipped, Unit, _execute, _runs
 from abcdp.audit import (
     Auditable,
     ComposedRules,
@@ -27,9 +27,11 @@ from abcdp.audit import (
     count_output,
 )
 from abcdp.audit.laws import Exponential, Laplace, Law, NoNoise
+from abcdp.audit.traces import Silent
+from abcdp.distance import LearnedSummary
 from abcdp.law import Law as SummaryLaw
-from abcdp.mechanisms import Grid, Nearest, SparseVector
-from abcdp.noise import Noise, SeededNoise
+from abcdp.mechanisms import Contest, Grid, Nearest, Scan, SparseVector
+from abcdp.noise import FastNoise, Noise, SeededNoise
 
 STEPS = 1 << 16  # of the grid to one sensitivity, as in a release: losses are those of continuous noise to five digits
 FEW = 8  # where every number is summed up
@@ -365,6 +367,53 @@ def count_with_one_noise_for_all(case: Neighbours, side: int, runs: int, noise: 
     return np.array([sum(outcome.accepted == accepted for outcome in outcomes)])
 
 
+def scanned_with_one_noise_for_all_shards(stream, calibration, noise, runs):
+    """Broken: sparse vector, with the noise of the first shard used again for every other."""
+    draw = _runs.threshold_noise(calibration, noise)
+    scan = Scan(calibration, draw(calibration.threshold_scale, runs * calibration.thresholds).reshape(runs, -1))
+    drawn = np.empty((runs, 0), dtype=np.int64)
+    for distances, fine in stream:
+        if drawn.shape[1] < len(fine):
+            drawn = draw(calibration.distance_scale, runs * len(fine)).reshape(runs, -1)
+        scan.feed(distances, fine, np.ascontiguousarray(drawn[:, : len(fine)]))
+    return scan
+
+
+def contested_with_one_noise_for_all_shards(stream, calibration, noise, runs):
+    """Broken: the nearest draws, with the noise of the first shard used again for every other."""
+    contest = Contest(calibration.accept, runs)
+    drawn = np.empty((runs, 0), dtype=np.int64)
+    for distances, fine in stream:
+        if drawn.shape[1] < len(fine):
+            drawn = noise.geometric(calibration.scale, runs * len(fine)).reshape(runs, -1)
+        contest.feed(distances, fine, drawn[:, : len(fine)])
+    return contest
+
+
+def chosen_shard_by_shard(stream, calibration, noise, runs):
+    """Broken: Gumbel noise chooses in each shard and then among the winners of all, who get noise twice."""
+    kept, places, start = [], [], 0
+    for distances, fine in stream:
+        rows = np.flatnonzero(fine)
+        (won,) = noise.smallest(distances[rows], calibration.scale, min(calibration.accept, len(rows)), 1)
+        kept.append(distances[rows][won])
+        places.append(start + rows[won])
+        start += len(fine)
+    last = noise.smallest(np.concatenate(kept), calibration.scale, calibration.accept, runs)
+    return [_runs.Outcome(tuple(map(int, rows)), start) for rows in np.concatenate(places)[last]]
+
+
+def summary_with_four_noisy_entries(shipped: Callable) -> Callable:
+    """Broken: a private summary whose entries from the fifth on have no noise."""
+
+    def run(bank, data, calibration, noise, runs=1):
+        values = shipped(bank, data, calibration, noise, runs)
+        values[:, 4:] = shipped(bank, data, calibration, Silent(), runs)[:, 4:]
+        return values
+
+    return run
+
+
 # -- distances ---------------------------------------------------------------------------------------------------------
 
 
@@ -397,6 +446,67 @@ class SortedPairs(PairedClipped):
 
     def compare(self, rows: np.ndarray, reference: np.ndarray) -> np.ndarray:
         return super().compare(np.sort(rows, axis=1), np.sort(reference, axis=0))
+
+
+class NaiveProduct(MeanSummary):
+    """Broken: multiplies powers one after the other; what vanishes on the way costs digits that the claim ignores.
+
+    x1**12 is a number with a few bits left, below the smallest normal one, and x2**12 makes a large one of it: the
+    product moves in steps of 1/2000 of its range however little x0 moves.
+    """
+
+    def __init__(self) -> None:
+        domain = ((0.0, 1.0), (0.0, 1e-320 ** (1 / 12)), (0.0, 1e25))
+        super().__init__((Moment({0: 1, 1: 12, 2: 12}),), domain)
+
+    def record_features(self, records: np.ndarray) -> np.ndarray:
+        product = records[:, 0] * records[:, 1] ** 12
+        return np.clip(product * records[:, 2] ** 12, *self.bounds(1))[:, None]
+
+    def summary(self, data: np.ndarray) -> np.ndarray:
+        return np.array([math.fsum(self.record_features(self.clean(data))[:, 0]) / len(data)])
+
+    def encode(self, sets: np.ndarray) -> np.ndarray:
+        return np.stack([self.summary(one) for one in sets])
+
+    def summary_error(self) -> float:
+        return 60 * 2.0**-53 * float(self.bounds(1)[1][0])
+
+    def sensitivity(self, records: int, unit: Unit, norm: int = 2) -> float:
+        """Return what calculus says: each column moves the product by its power times its share of the range."""
+        changes = unit.change if isinstance(unit.change, tuple) else (unit.change,) * 3
+        shares = [min(1.0, far / high) for far, (_, high) in zip(changes, self.domain, strict=True)]
+        largest = float(self.bounds(1)[1][0])
+        return unit.records / (unit.at_least or records) * largest * min(1.0, float(np.dot(shares, (1, 12, 12))))
+
+    def entry_sensitivities(self, records: int, unit: Unit) -> np.ndarray:
+        return np.array([self.sensitivity(records, unit)])
+
+
+class NominalSpacing(LearnedSummary):
+    """Broken: bounds the move of a wave from a grid whose points are thought to be evenly spaced.
+
+    So far from zero floats are 1 apart and the points 1.5: some floats lie between points that are 2 apart, and there
+    the wave has its crests and its troughs.
+    """
+
+    def __init__(self) -> None:
+        low = 2.0**52
+        wave = MMD(1.0, (low, low + 3072.0), features="random", frequencies=1, columns=1, seed=3)
+        speed = float(wave._map._waves[0, 0])
+        base = replace(wave, bandwidth=abs(speed) * 12.0 / (2.0 * math.pi))
+        (crest,) = base.record_features(np.array([[low + 1.0]]))
+        weights = tuple((float(w),) for w in crest / np.linalg.norm(crest))
+        super().__init__(base, weights, ((-2.0, 2.0),))
+
+    def sensitivity(self, records: int, unit: Unit, norm: int = 2) -> float:
+        (low, high), second = self.base.curvatures()
+        values = self.record_features(np.linspace(low, high, 2049)[:, None])
+        stray = float((np.abs(self.matrix).T @ second).item()) * ((high - low) / 2048.0) ** 2 / 8.0
+        return unit.records / (unit.at_least or records) * (float(np.ptp(values)) + 2.0 * stray) * (1.0 + 1e-9)
+
+    def entry_sensitivities(self, records: int, unit: Unit) -> np.ndarray:
+        return np.array([self.sensitivity(records, unit)])
 
 
 # -- grids -------------------------------------------------------------------------------------------------------------
@@ -449,6 +559,54 @@ TO_EVEN = GridRule(round, scalar_rule)
 def same_seed_again() -> SeededNoise:
     """Broken: noise with a fixed seed, so that two releases share it and their difference shows the data."""
     return SeededNoise(7)
+
+
+class RepeatsItself(FastNoise):
+    """Broken: after 65 536 numbers the same ones come again."""
+
+    def laplace(self, scale: int, size: int) -> np.ndarray:
+        return np.resize(super().laplace(scale, min(size, 1 << 16)), size)
+
+    def geometric(self, scale: int, size: int) -> np.ndarray:
+        return np.resize(super().geometric(scale, min(size, 1 << 16)), size)
+
+    def gaussian(self, scale: int, size: int) -> np.ndarray:
+        return np.resize(super().gaussian(scale, min(size, 1 << 16)), size)
+
+    def box(self, scale: int, width: int, size: int) -> np.ndarray:
+        return np.resize(super().box(scale, width, min(size, (1 << 16) // width)), (size, width))
+
+    def _words(self, count: int) -> np.ndarray:
+        return np.resize(super()._words(min(count, 1 << 18)), count)  # four words make a number of a choice
+
+
+class Mirrored(FastNoise):
+    """Broken: the second half of what a call returns is the first, backwards and with the other sign."""
+
+    def laplace(self, scale: int, size: int) -> np.ndarray:
+        half = super().laplace(scale, -(-size // 2))
+        return np.concatenate([half, -half[::-1]])[:size]
+
+
+class ForkedAlike:
+    """Broken: a buffer of numbers made beforehand, which processes that are forked share."""
+
+    seeded = False
+
+    def __init__(self) -> None:
+        self._generator = np.random.default_rng()
+
+    def laplace(self, scale: int, size: int) -> np.ndarray:
+        return np.floor(self._generator.laplace(0.0, scale, size)).astype(np.int64)
+
+
+class LastEntriesMissing(FastNoise):
+    """Broken: box noise that leaves entries from the fifth on without any."""
+
+    def box(self, scale: int, width: int, size: int) -> np.ndarray:
+        values = super().box(scale, width, size)
+        values[:, 4:] = 0
+        return values
 
 
 class FloatLaplace:

@@ -32,21 +32,24 @@ _GRIDS = (2049, 4097)  # points of a line over the domain, on which bounds of le
 _ZOOM = 65
 _AXES = 6  # columns along which lines are searched
 _POOL = 512
-_STRANGE = 3  # the first records of the pool: NaN and both infinities
+_STRANGE = 3  # the first records of the pool: NaN and both infinities; corners and the middle follow
 _SCREENED = 1 << 22  # numbers that are computed to choose the records of a setting
 _WORK = 1 << 25  # numbers that are computed to measure them
-_TRIES = (12, 96)  # the least and the largest number of neighbours that are measured
+_LEAST, _MOST = 12, 96  # pairs of datasets that are measured
 _SHRINK = 1.0 - 2.0**-40  # a direction has the length 1 up to rounding, and its move must not exceed the change
 
 
-def largest_integer_move(setting: Setting, seed: int = 0) -> Move:
-    """Return the largest move that was found beside the one that is charged, both in the integers of the mechanism."""
+def largest_integer_move(setting: Setting, most: int = _MOST, *, seed: int = 0) -> Move:
+    """Return the largest move that was found beside the one that is charged, both in the integers of the mechanism.
+
+    At most so many pairs of datasets are measured, fewer where they are large.
+    """
     rng = np.random.default_rng(seed)
     calibration = setting.calibration
     summary = isinstance(calibration, SummaryCalibration)
     claimed = calibration.sensitivity if summary else calibration.grid.sensitivity  # type: ignore[attr-defined]
     width = setting.bank.distance.width(setting.records)
-    tries = min(max(_WORK // (setting.records * width), _TRIES[0]), _TRIES[1])
+    tries = min(max(_WORK // (setting.records * width), _LEAST), most)
     found = 0
     for data, other in itertools.islice(_neighbours(setting, rng), tries):
         found = max(found, _steps(setting, data, other))
@@ -76,10 +79,12 @@ def _neighbours(setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Fl
     """Yield neighbouring datasets: the records that move furthest, among equal ones and among others, then any."""
     pool = _pool(setting, rng)
     finite = pool[_STRANGE:]
-    pairs = _furthest(setting, finite, rng) if isinstance(setting.bank.distance, MeanDistance) else []
+    distance = setting.bank.distance
+    screened = isinstance(distance, MeanDistance) and distance.has_summary
+    pairs = _furthest(setting, finite, rng) if screened else []
     whole = _wholly_replaced(setting.unit)
     if whole:
-        pairs += itertools.product(pool[:_STRANGE], finite[:4])
+        pairs += itertools.combinations(pool[: _STRANGE + 3], 2)
     pool = pool if whole else finite
     for first, second in pairs:
         if whole or within(first, second, setting.unit):

@@ -75,20 +75,26 @@ def audit(
 
 def _in_words(values: dict[str, Any]) -> dict[str, Any]:
     """Return the result as lines for people."""
-    lines = {name: values[name] for name in ("mechanism", "claimed_epsilon", "claimed_delta", "exact_loss")}
+    lines = {name: values[name] for name in ("mechanism", "claimed_epsilon", "claimed_delta")}
+    lines["exact_loss"] = _loss(values["exact_loss"])
     for one in values["units"]:
         part = one["largest_move_found"] / one["charged_move"]
-        loss = one["exact_loss"] if isinstance(one["exact_loss"], str) else f"{one['exact_loss']:.4f}"
-        lines[one["unit"]] = f"loses {loss}; neighbours move its integers by {part:.2%} of what is charged, at most"
+        lines[one["unit"]] = (
+            f"loses {_loss(one['exact_loss'])}; the largest move found is {part:.2%} of what is charged"
+        )
     lines["runs_followed"] = f"{values['runs_followed']}, each number of noise from where it is drawn to its use"
     for one in values["sampled"]:
         text = f"at least {one['lower_bound']:.3f} (level {one['level']:.0%}, {one['runs']:,} runs a side)"
         lines[f"sampled loss, {one['noise']}"] = text
-    lines |= {name: values[name] for name in ("plot",) if name in values}
+    lines |= {"plot": values["plot"]} if "plot" in values else {}
     lines["noise_repeats"] = "yes" if values["noise_repeats"] else "no"
     lines["verdict"] = values["verdict"]
     lines |= _listed("because", values["faults"]) | _listed("what it cannot show", values["cannot_show"])
     return lines
+
+
+def _loss(loss: float | str) -> str:
+    return loss if isinstance(loss, str) else f"{loss:.4f}"
 
 
 def _listed(title: str, texts: list[str]) -> dict[str, str]:
