@@ -66,11 +66,9 @@ AREAS = {
     "entries": ("audit", "every_entry"),
     "digits": ("audit", "near_zero"),
     "whole audit": ("audit", "every_kind_of_mechanism_passes"),
-    "watchers": (
-        "audit",
-        "in_other_ways or shared_between or integers_say or exact_arithmetic or beyond_the_charge or wide_summary "
-        "or without_noise_are_found or a_bank_are_those",
-    ),
+    "followed": ("audit", "shared_between or integers_say or without_noise_are_found"),
+    "streams": ("audit", "in_other_ways"),
+    "charged": ("audit", "exact_arithmetic or a_bank_are_those or beyond_the_charge or wide_summary"),
     "auditor": (
         "audit",
         "laws or jump or add_up or lower_bound or too_far_are_found or each_gap or at_delta or under_a_delta "

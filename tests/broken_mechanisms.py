@@ -483,6 +483,16 @@ class NaiveProduct(MeanSummary):
         return np.array([self.sensitivity(records, unit)])
 
 
+class HiddenStep(MeanSummary):
+    """Broken: a mean of numbers that jump at one place, and claims that a small change moves it by no more."""
+
+    def __init__(self) -> None:
+        super().__init__((Moment(0),), ((0.0, 1.0),))
+
+    def record_features(self, records: np.ndarray) -> np.ndarray:
+        return np.minimum(records + 0.001 * (records > 0.3717171), 1.0)
+
+
 class NominalSpacing(LearnedSummary):
     """Broken: bounds the move of a wave from a grid whose points are thought to be evenly spaced.
 

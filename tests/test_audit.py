@@ -69,6 +69,7 @@ from broken_mechanisms import (
     FloatLaplace,
     ForkedAlike,
     GaussianClaimForOneWave,
+    HiddenStep,
     IntegerLaplace,
     LastEntriesMissing,
     MedianOfTheData,
@@ -936,6 +937,12 @@ def test_moves_beyond_the_charge_are_found_in_integers(broken, mechanism):
     assert any(move.broken for move in found)
 
 
+def test_a_jump_beyond_the_charge_is_found_however_small_the_change():
+    bank = simulated_bank(HiddenStep(), 60, 1)
+    (setting,) = settings_for(PrivateSummary(1.0, norm="l1"), bank, abcdp.Unit(change=(1e-9,)))
+    assert largest_integer_move(setting).broken
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=str)
 def test_the_wide_summary_moves_no_further_than_charged_and_nearly_as_far(mechanism):
     settings = settings_for(mechanism)
@@ -976,6 +983,7 @@ def test_neighbours_are_told_in_exact_arithmetic():
     first, near = np.array([1.0, 1e16]), np.array([1.0 + 2**-52, 1e16])
     assert within(first, near, abcdp.Unit(change=2.0**-52))
     assert not within(first, near, abcdp.Unit(change=(math.nextafter(2.0**-52, 0.0), math.inf)))
+    assert not within(np.array([1.0]), np.array([-(2.0**-60)]), abcdp.Unit(change=(1.0,)))  # as floats they are 1 apart
     assert within(first, np.array([1.0, -1e16]), abcdp.Unit(change=(0.0, math.inf)))
     assert within(np.zeros(2), np.array([3.0, 4.0]), abcdp.Unit(change=5.0))
     assert not within(np.zeros(2), np.array([3.0, math.nextafter(4.0, 5.0)]), abcdp.Unit(change=5.0))
