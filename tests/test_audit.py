@@ -976,7 +976,7 @@ def test_shipped_distances_move_no_further_than_charged_in_integers(distance, no
             settings_for(mechanism, bank)
         return
     for setting in settings_for(mechanism, bank):
-        assert not largest_integer_move(setting, 24).broken
+        assert not largest_integer_move(setting, 16).broken
 
 
 def test_neighbours_are_told_in_exact_arithmetic():
