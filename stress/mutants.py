@@ -69,6 +69,8 @@ AREAS = {
     "followed": ("audit", "shared_between or integers_say or without_noise_are_found"),
     "streams": ("audit", "in_other_ways"),
     "charged": ("audit", "exact_arithmetic or a_bank_are_those or beyond_the_charge or wide_summary"),
+    "contributions": ("contributions", ""),
+    "hostile": ("hostile_settings", ""),
     "auditor": (
         "audit",
         "laws or jump or add_up or lower_bound or too_far_are_found or each_gap or at_delta or under_a_delta "
