@@ -14,6 +14,7 @@ one is refused the dial is turned back to the last setting that is accepted: fau
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import math
 import sys
@@ -45,7 +46,7 @@ from abcdp.distance import (
 )
 from abcdp.errors import DistanceError, MechanismError, UnitError
 from abcdp.guarantee import Unit
-from abcdp.mechanisms import Grid, Nearest, PrivateSummary, SparseVector, SummaryCalibration
+from abcdp.mechanisms import Calibrated, Calibration, Grid, Mechanism, PrivateSummary, SparseVector, SummaryCalibration
 from abcdp.private import PrivateData
 
 FloatArray = npt.NDArray[np.float64]
@@ -57,6 +58,7 @@ UNITS = ("any", "several", "scalar", "columns", "add-remove")
 ODD = (math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0, 5e-324, -5e-324, 2.2e-308)
 SIZES = (1, 1, 1, 2, 3, 5, 17, 100, 200)
 _BISECTIONS = 8
+_CUTS = 6
 _GRIDS = (256, 1024, 2048, 4096)
 
 
@@ -109,12 +111,12 @@ class RandomSource:
 
 @dataclass(frozen=True)
 class Case:
-    """A distance, where its records live (an interval for each column), and values of columns worth trying."""
+    """A distance, where its records live (an interval for each column), values of columns and pairs worth trying."""
 
     distance: Distance
     intervals: tuple[Interval, ...]
     values: tuple[tuple[float, ...], ...] = ()
-    records: tuple[tuple[float, ...], ...] = ()
+    pairs: tuple[tuple[float, float], ...] = ()  # for one column
 
 
 Dial = Callable[[float], Case]
@@ -125,7 +127,7 @@ class Draft:
     """A family's setting at every hostility from 0 to 1, and how to make an accepted one worse."""
 
     build: Dial
-    sharpen: Callable[[Case], Case] | None = None
+    sharpen: Callable[[Case, Unit], Case] | None = None
 
 
 def power_of_ten(exponent: float) -> float:
@@ -142,7 +144,7 @@ def interval(source: Source, kind: str | None = None) -> Callable[[float], Inter
         offset = math.log10(2.0**52 / source.choice([1, 2, 3, 7, 16, 100, 1000]))
     if kind == "cells":  # the grids that a bound may be checked on then have cells of one and of two floats
         cells = source.choice([n for n in _GRIDS if n > 256])
-        offset = math.log10(2.0**52 / (cells * source.choice([1.0, 1.005, 1.03, 1.5, 1.97, 2.6])))
+        offset = math.log10(2.0**52 / (cells * source.choice([1.0, 1.5, 2.6, 1.0 + 10.0 ** source.uniform(-3.0, -0.3)])))
 
     def made(dial: float) -> Interval:
         width = 2.0 ** round(math.log2(10.0) * dial * size)
@@ -228,7 +230,7 @@ def moments(source: Source) -> Draft:
         for i, (column, power) in enumerate(parts):
             bounds = None
             if clipping == "only" or (clipping == "some" and i % 2 == 0):
-                top = max(map(abs, pairs[column])) ** power * power_of_ten(dial * clips[i][0])
+                top = power_of_ten(power * math.log10(max(map(abs, pairs[column]))) + dial * clips[i][0])
                 bounds = (top * min(clips[i][1], 0.9), top)
             features.append(Moment(column, power, bounds))
         used = tuple(power_of_ten(dial * w) for w in weights)
@@ -393,9 +395,8 @@ def learned_line(source: Source) -> Draft:
     """Weights on waves of one column that all but vanish on a grid over the domain, and not between its points."""
     cells, shift = source.choice([2048, 2048, 2048, 4096, 1024]), source.integer(0, 7)
     place = interval(source, source.choice(["cells", "cells", "cells", "far", "plain"]))
-    length, count = source.uniform(-0.3, 1.0), source.choice([24, 32, 48])
+    length, count = source.uniform(-0.3, 0.7), source.choice([24, 32, 48])
     features = source.choice(["sobol", "sobol", "random", "fourier"])
-    two = source.choice([False, True])
 
     def build(dial: float) -> Case:
         pair = place(dial)
@@ -406,20 +407,29 @@ def learned_line(source: Source) -> Draft:
         distance = LearnedSummary(base, _table(weights), _limits(base, weights, "wide"))
         return Case(distance, (pair,))
 
-    def sharpen(case: Case) -> Case:
+    def sharpen(case: Case, unit: Unit) -> Case:
         assert isinstance(case.distance, LearnedSummary)
         base = case.distance.base
         grid = np.unique(np.linspace(*case.intervals[0], cells + 1))
-        order = np.argsort(np.diff(grid), kind="stable")[::-1]
-        between = [0.5 * grid[i] + 0.5 * grid[i + 1] for i in order[shift : shift + 24]]
-        between = [x for x in between if x not in grid] or [float(grid[0])]
-        pair = (between[0], between[-1] if two else float(grid[-1]))
-        weights = vanishing(base, grid, pair, cells)
-        records = (*((x,) for x in pair), *((float(x),) for x in between))
+        first, second = between_points(grid, unit, shift)
+        weights = vanishing(base, grid, (first, second), cells)
         distance = LearnedSummary(base, _table(weights), _limits(base, weights, "wide"))
-        return replace(case, distance=distance, records=records)
+        return replace(case, distance=distance, pairs=((first, second), (second, first)))
 
     return Draft(build, sharpen)
+
+
+def between_points(grid: FloatArray, unit: Unit, shift: int) -> tuple[float, float]:
+    """Return two points within a unit, in the middle of the widest cells of a grid where there are such."""
+    order = np.argsort(np.diff(grid), kind="stable")[::-1]
+    middles = [float(0.5 * grid[i] + 0.5 * grid[i + 1]) for i in order[shift : shift + 64]]
+    first = middles[0]
+    off = [x for x in middles[1:] if x not in grid]
+    steps = [first + unit.change * part for part in (1.0, -1.0, 0.5)] if isinstance(unit.change, float) else []
+    for x in [*off, *steps, *middles[1:], *np.nextafter(first, [math.inf, -math.inf])]:
+        if grid[0] <= x <= grid[-1] and x != first and within(np.array([first]), np.array([x]), unit):
+            return first, float(x)
+    return first, float(grid[0])
 
 
 def vanishing(base: MeanDistance, grid: FloatArray, pair: tuple[float, float], cells: int) -> FloatArray:
@@ -429,25 +439,32 @@ def vanishing(base: MeanDistance, grid: FloatArray, pair: tuple[float, float], c
     its points, were they equally spaced.
     """
     assert isinstance(base, MMD)
-    on_grid = np.array([base.summary([x]) for x in grid])
+    on_grid = base.record_features(base.clean(grid))
     apart = base.summary([pair[0]]) - base.summary([pair[1]])
     speeds = np.abs(frequencies_of(base))
     spacing = float(grid[-1] - grid[0]) / cells
-    low, high = base.bounds(1)
-    stray = 2.0 * high * (speeds * spacing) ** 2 / 8.0
-    ones = np.ones((len(grid), 1))
-    found = linprog(
-        np.r_[stray, stray, 2.0],
-        A_ub=np.block([[on_grid, -on_grid, -ones], [-on_grid, on_grid, -ones]]),
-        b_ub=np.zeros(2 * len(grid)),
-        A_eq=np.r_[apart, -apart, 0.0][None],
-        b_eq=[1.0],
-        method="highs",
-        options={"time_limit": 4.0},
-    )
-    if found.x is None:
-        return np.sign(apart)[:, None]
-    weights = found.x[: len(apart)] - found.x[len(apart) : -1]
+    stray = 2.0 * base.bounds(1)[1] * (speeds * spacing) ** 2 / 8.0
+    weights = np.sign(apart)
+    watched = set(range(0, len(grid), 8)) | set(np.searchsorted(grid, pair).tolist())
+    for _ in range(_CUTS):
+        values = on_grid[sorted(watched & set(range(len(grid))))]
+        ones = np.ones((len(values), 1))
+        found = linprog(
+            np.r_[stray, stray, 2.0],
+            A_ub=np.block([[values, -values, -ones], [-values, values, -ones]]),
+            b_ub=np.zeros(2 * len(values)),
+            A_eq=np.r_[apart, -apart, 0.0][None],
+            b_eq=[1.0],
+            method="highs",
+            options={"time_limit": 2.0},
+        )
+        if found.x is None:
+            break
+        weights = found.x[: len(apart)] - found.x[len(apart) : -1]
+        beyond = np.abs(on_grid @ weights) - found.x[-1]
+        if beyond.max() < 0.01 * found.x[-1]:
+            break
+        watched |= set(np.argsort(beyond)[-100:].tolist())
     return np.asarray(weights / max(np.abs(weights).max(), 1e-300))[:, None]
 
 
@@ -593,26 +610,30 @@ class Trial:
     def __init__(self, case: Case, unit: Unit, records: int) -> None:
         self.case, self.unit, self.records = case, unit, records
         self._bank = _bank(case.distance, records, len(case.intervals))
-        self.summaries: list[SummaryCalibration] = []
-        self.grid: Grid | None = None
-        settings = {"records": records, "simulated": records, "unit": unit}
-        offered = [SparseVector(1.0, 1, 0.0), Nearest(1.0, 1)]
+        offered: list[Mechanism] = [SparseVector(1.0, 1, 0.0)]
         if case.distance.has_summary:
             offered += [PrivateSummary(1.0, 1e-6, norm=norm) for norm in ("l1", "box", "l2")]
-        refusal = None
-        for mechanism in offered:
-            try:
-                found = mechanism.calibrated(case.distance, **settings)
-            except REFUSALS as error:
-                refusal = error
-                continue
-            if isinstance(found, SummaryCalibration):
-                self.summaries.append(found)
-            else:
-                self.grid = found.grid
-        if self.grid is None and not self.summaries:
-            assert refusal is not None
-            raise refusal
+        self._offered = offered
+        if not any(self._calibrated(mechanism) for mechanism in offered[-3:]):
+            raise MechanismError("no mechanism takes these settings.")
+
+    def _calibrated(self, mechanism: Mechanism) -> Calibrated | None:
+        size = self.unit.at_least or self.records  # as an owner has it: a private size is not used
+        try:
+            return mechanism.calibrated(self.case.distance, records=size, simulated=self.records, unit=self.unit)
+        except REFUSALS:
+            return None
+
+    @functools.cached_property
+    def summaries(self) -> list[SummaryCalibration]:
+        made = [self._calibrated(mechanism) for mechanism in self._offered[1:]]
+        return [found for found in made if isinstance(found, SummaryCalibration)]
+
+    @functools.cached_property
+    def grid(self) -> Grid | None:
+        """The grid of sparse vector, and of the nearest draws too."""
+        found = self._calibrated(self._offered[0])
+        return found.grid if isinstance(found, Calibration) else None
 
     def integers(self, data: FloatArray, calibration: SummaryCalibration) -> list[int]:
         released = _execute.run_private_summary(self._bank, PrivateData(data), calibration, ZeroNoise(), 1)
@@ -621,6 +642,10 @@ class Trial:
     def ratio(self, data: FloatArray, other: FloatArray) -> float:
         """Return the largest of moved over stated, over all mechanisms."""
         return max([self._of_summary(c, data, other) for c in self.summaries] + [self._of_distance(data, other)])
+
+    def rough(self, data: FloatArray, other: FloatArray) -> float:
+        """Return moved over stated for one mechanism only."""
+        return self._of_summary(self.summaries[0], data, other) if self.summaries else self._of_distance(data, other)
 
     def _of_summary(self, calibration: SummaryCalibration, data: FloatArray, other: FloatArray) -> float:
         pairs = zip(self.integers(data, calibration), self.integers(other, calibration), strict=True)
@@ -687,8 +712,6 @@ def value_in(source: Source, case: Case, column: int) -> float:
 
 
 def record_in(source: Source, case: Case) -> FloatArray:
-    if case.records and source.choice([True, True, False]):
-        return np.array(source.choice(case.records))
     return np.array([value_in(source, case, column) for column in range(len(case.intervals))])
 
 
@@ -714,10 +737,43 @@ class Pair:
 
 def drawn_pair(source: Source, trial: Trial) -> Pair:
     case = trial.case
+    if case.pairs and source.choice([True, False]):
+        one, two = (np.array([x]) for x in source.choice(case.pairs))
+        if within(one, two, trial.unit):
+            return Pair(one, two, one)
     first, fresh = record_in(source, case), record_in(source, case)
     parts = np.array([source.choice([-1.0, -1.0, 0.0, 1.0, 1.0, 0.6]) for _ in first])
     rest = first if source.choice([True, False]) else record_in(source, case)
     return Pair(first, moved(first, parts, fresh, trial.unit), rest)
+
+
+def corner_pair(source: Source, trial: Trial) -> Pair:
+    """Return records at corners of the domain that differ in one column or in all, as far as the unit allows."""
+    ends = np.array([source.choice([pair, pair[::-1]]) for pair in trial.case.intervals])
+    first, second = ends.copy().T
+    column = source.integer(0, len(ends)) % (len(ends) + 1)
+    if column < len(ends):
+        second = np.where(np.arange(len(ends)) == column, second, first)
+    if isinstance(trial.unit.change, tuple):
+        second = np.where(np.array(trial.unit.change) > 0, second, first)
+    return halved(trial, Pair(first, second, first))
+
+
+def halved(trial: Trial, pair: Pair) -> Pair:
+    """Return the part of a segment of records that moves the integers most and is no longer than the unit allows.
+
+    Of the two halves of a segment take the one that moves more: where features jump, this ends at the jump.
+    """
+    first, second = pair.first, pair.second
+    for _ in range(200):
+        if within(first, second, trial.unit):
+            return Pair(first, second, pair.rest)
+        middle = 0.5 * first + 0.5 * second
+        if (middle == first).all() or (middle == second).all():
+            break
+        near, far = (trial.rough(*neighbours(trial, *ends, pair.rest)) for ends in ((first, middle), (middle, second)))
+        first, second = (first, middle) if near >= far else (middle, second)
+    return Pair(first, first, pair.rest)
 
 
 def scored(trial: Trial, pair: Pair) -> Pair:
@@ -774,7 +830,7 @@ def sharpened(draft: Draft, trial: Trial) -> Trial:
     if draft.sharpen is None:
         return trial
     try:
-        return Trial(draft.sharpen(trial.case), trial.unit, trial.records)
+        return Trial(draft.sharpen(trial.case, trial.unit), trial.unit, trial.records)
     except REFUSALS:
         return trial
 
@@ -848,7 +904,8 @@ def search_one(source: Source, family: str, kind: str, report: Report, *, starts
         report.add(family, kind, None, refused, None)
         return
     trial = sharpened(draft, trial)
-    best = max((scored(trial, drawn_pair(source, trial)) for _ in range(starts)), key=lambda pair: pair.ratio)
+    pairs = [corner_pair(source, trial) if i % 3 == 0 else drawn_pair(source, trial) for i in range(starts)]
+    best = max((scored(trial, pair) for pair in pairs), key=lambda pair: pair.ratio)
     report.add(family, kind, trial, refused, climbed(source, trial, best, climb))
 
 
