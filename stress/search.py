@@ -26,9 +26,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+import truth
 from scipy.optimize import linprog
-from scipy.stats import qmc
 
 from abcdp import _execute
 from abcdp.bank import Bank, Header, Shard, ShardData
@@ -43,6 +42,7 @@ from abcdp.distance import (
     MeanSummary,
     Moment,
     PairedClipped,
+    SummaryDistance,
 )
 from abcdp.errors import DistanceError, MechanismError, UnitError
 from abcdp.guarantee import Unit
@@ -59,6 +59,8 @@ ODD = (math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0, 5e-324, -5e-324, 2.2e-
 SIZES = (1, 1, 1, 2, 3, 5, 17, 100, 200)
 _BISECTIONS = 8
 _CUTS = 6
+_CAP = 1 << 52  # where integers saturate
+_MOST_EXACT = 120  # entries of a summary, or records, that are recomputed exactly
 _GRIDS = (256, 1024, 2048, 4096)
 
 
@@ -456,7 +458,6 @@ def vanishing(base: MeanDistance, grid: FloatArray, pair: tuple[float, float], c
             A_eq=np.r_[apart, -apart, 0.0][None],
             b_eq=[1.0],
             method="highs",
-            options={"time_limit": 2.0},
         )
         if found.x is None:
             break
@@ -470,32 +471,10 @@ def vanishing(base: MeanDistance, grid: FloatArray, pair: tuple[float, float], c
 
 def frequencies_of(base: MMD) -> FloatArray:
     """Return the frequency of each feature of one column, by the definition of the features."""
-    (scale,), ((low, high),) = base.fitted(1)._per_column(), base._pairs()
-    if base.chosen == "fourier":
-        s = math.sqrt(2.0 * math.log(1.0 / (base.tolerance or 1e-16)))
-        step = 2.0 * math.pi / (high - low + scale * s)
-        top = (base.width(1) - 1) // 2
+    if base.features == "fourier":
+        ((step, top),) = truth.quadrature_steps(base)
         return np.r_[0.0, np.repeat(step * np.arange(1, top + 1), 2)]
-    return np.repeat(wave_table(base)[:, 0], 2)
-
-
-def wave_table(base: MMD) -> FloatArray:
-    """Return the frequencies of Sobol or random waves, a row each, by their definition."""
-    from abcdp._kernels import plain
-
-    scales = np.array(base.bandwidth if isinstance(base.bandwidth, tuple) else [base.bandwidth] * (base.columns or 1))
-    freedom = {"gaussian": 0, "laplace": 1, "matern32": 3}[base.kernel]
-    dimensions = len(scales) + (freedom > 0)
-    if base.chosen == "sobol":
-        exponent = max(0, (base.frequencies - 1).bit_length())
-        points = qmc.Sobol(dimensions, scramble=False).random_base2(exponent)[: base.frequencies] + 0.5 / 2**exponent
-    else:
-        points = np.maximum(plain.philox_uniforms(base.seed, base.frequencies, dimensions), 2.0**-54)
-    table = special.ndtri(points[:, : len(scales)])
-    if freedom:
-        spread = special.gammaincinv(freedom / 2.0, points[:, len(scales)]) * 2.0 / freedom
-        table = table / np.sqrt(np.maximum(spread, 1e-12))[:, None]
-    return np.asarray(table / scales)
+    return np.repeat(truth.wave_frequencies(base)[:, 0], 2)
 
 
 def clusters(source: Source) -> Draft:
@@ -614,13 +593,16 @@ class Trial:
         if case.distance.has_summary:
             offered += [PrivateSummary(1.0, 1e-6, norm=norm) for norm in ("l1", "box", "l2")]
         self._offered = offered
-        if not any(self._calibrated(mechanism) for mechanism in offered[-3:]):
-            raise MechanismError("no mechanism takes these settings.")
+        if self.grid is None and not self.summaries:
+            self._calibration(offered[0])  # raises, and says why
+
+    def _calibration(self, mechanism: Mechanism) -> Calibrated:
+        size = self.unit.at_least or self.records  # as an owner has it: a private size is not used
+        return mechanism.calibrated(self.case.distance, records=size, simulated=self.records, unit=self.unit)
 
     def _calibrated(self, mechanism: Mechanism) -> Calibrated | None:
-        size = self.unit.at_least or self.records  # as an owner has it: a private size is not used
         try:
-            return mechanism.calibrated(self.case.distance, records=size, simulated=self.records, unit=self.unit)
+            return self._calibration(mechanism)
         except REFUSALS:
             return None
 
@@ -663,6 +645,48 @@ class Trial:
         placed = [self.grid.place(distance.compare(rows, one)) for one in references]
         return int(np.abs(placed[0] - placed[1]).max()) / self.grid.sensitivity
 
+    def truth(self, data: FloatArray, other: FloatArray) -> float:
+        """Return the largest of error over the error that is charged and true move over the stated sensitivity."""
+        distance, parts = self.case.distance, [0.0]
+        if self.summaries:
+            assert isinstance(distance, SummaryDistance)
+            exact_ = [truth.summary(distance, one) for one in (data, other)]
+            parts += [self._error(c, data, exact_[0]) for c in self.summaries]
+            parts += self._true_moves([abs(a - b) for a, b in zip(*exact_, strict=True)])
+        if self.grid is not None:
+            rows = self._rows(data, other, *(distance.reference(one) for one in (data, other)))[-3:]
+            got = distance.compare(rows, distance.reference(data))
+            charged = Fraction(distance.numerical_error(self.records))
+            want = [truth.to(distance, row, data) for row in rows]
+            parts += [share(abs(Fraction(float(g)) - w), charged) for g, w in zip(got, want, strict=True)]
+            if not distance.has_summary:
+                stated = Fraction(distance.sensitivity(self.unit.at_least or self.records, self.unit))
+                moves = [abs(w - truth.to(distance, row, other)) for w, row in zip(want, rows, strict=True)]
+                parts += [share(move, stated) for move in moves]
+        return max(parts)
+
+    def _error(self, calibration: SummaryCalibration, data: FloatArray, exact_: list[Fraction]) -> float:
+        """Return how far integers are from rounding the true summary down, over what is charged for that."""
+        distance = self.case.distance
+        assert isinstance(distance, SummaryDistance)
+        charged = Fraction(distance.summary_error())
+        if calibration.shape == "box":  # whose steps are no powers of two
+            charged += Fraction(max(map(abs, np.concatenate(distance.bounds(self.records)).tolist()))) / 2**52
+        worst = 0.0
+        for placed, true, step in zip(self.integers(data, calibration), exact_, calibration.steps, strict=True):
+            if abs(placed) < _CAP:
+                above, below = placed * Fraction(step) - true, true - (placed + 1) * Fraction(step)
+                worst = max(worst, share(max(above, below, Fraction(0)), charged))
+        return worst
+
+    def _true_moves(self, gaps: list[Fraction]) -> list[float]:
+        distance, size = self.case.distance, self.unit.at_least or self.records
+        assert isinstance(distance, SummaryDistance)
+        one, two = (Fraction(distance.sensitivity(size, self.unit, norm)) for norm in (1, 2))
+        each = distance.entry_sensitivities(size, self.unit).tolist()
+        squares = share(sum((g * g for g in gaps), Fraction(0)), two * two)
+        return [share(sum(gaps, Fraction(0)), one), math.sqrt(squares), *map(share, gaps, map(Fraction, each))]
+
     def _rows(self, data: FloatArray, other: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
         """Return rows that a bank may hold: at the bounds, at, between and beyond the references."""
         distance = self.case.distance
@@ -677,6 +701,11 @@ class Trial:
         shifted = sets[0] + np.array([0.3 * scale_of(pair) for pair in self.case.intervals])
         rows = distance.encode(np.stack([*sets, shifted, np.repeat(sets[1][:1], self.records, axis=0)]))
         return np.clip(np.vstack([low, rows]), low, high)
+
+
+def share(part: Fraction, whole: Fraction) -> float:
+    """Return a part of a whole, 0 for nothing of nothing."""
+    return 0.0 if part == 0 else math.inf if whole == 0 else float(min(part / whole, Fraction(10) ** 300))
 
 
 def _bank(distance: Distance, records: int, columns: int) -> Bank:
@@ -733,6 +762,7 @@ class Pair:
     second: FloatArray
     rest: FloatArray
     ratio: float = 0.0
+    truth: float | None = None  # against exact arithmetic, where that was computed
 
 
 def drawn_pair(source: Source, trial: Trial) -> Pair:
@@ -842,6 +872,8 @@ class Seen:
     tried: int = 0
     refused: int = 0
     largest: float = 0.0
+    recomputed: int = 0
+    truth: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -856,7 +888,7 @@ class Finding:
     def describe(self) -> str:
         p = self.pair
         return (
-            f"{self.family}, {self.kind}: moved {p.ratio:.6g} of what is stated; {self.trial.unit}, "
+            f"{self.family}, {self.kind}: moved {p.ratio:.6g} of what is stated, {p.truth} against exact arithmetic; {self.trial.unit}, "
             f"N = {self.trial.records}, {str(self.trial.case.distance)[:2000]}: record {p.first.tolist()} becomes "
             f"{p.second.tolist()} beside {p.rest.tolist()}"
         )
@@ -876,17 +908,25 @@ class Report:
             return
         seen.tried += 1
         seen.largest = max(seen.largest, pair.ratio)
-        if pair.ratio > 1.0:
+        seen.recomputed += pair.truth is not None
+        seen.truth = max(seen.truth, pair.truth or 0.0)
+        if max(pair.ratio, pair.truth or 0.0) > 1.0:
             self.findings.append(Finding(family, kind, trial, pair))
 
     def of_family(self, family: str) -> Seen:
         parts = [seen for (name, _), seen in self.seen.items() if name == family]
-        return Seen(sum(s.tried for s in parts), sum(s.refused for s in parts), max((s.largest for s in parts), default=0))
+        return Seen(
+            sum(s.tried for s in parts),
+            sum(s.refused for s in parts),
+            max((s.largest for s in parts), default=0.0),
+            sum(s.recomputed for s in parts),
+            max((s.truth for s in parts), default=0.0),
+        )
 
     def table(self) -> str:
-        lines = [f"{'family':20} {'unit':12} {'tried':>6} {'refused':>8} {'largest':>9}"]
+        lines = [f"{'family':20} {'unit':12} {'tried':>6} {'refused':>8} {'largest':>9} {'exactly':>8} {'largest':>9}"]
         for (family, kind), seen in self.seen.items():
-            lines.append(f"{family:20} {kind:12} {seen.tried:6} {seen.refused:8} {seen.largest:9.6f}")
+            lines.append(f"{family:20} {kind:12} {seen.tried:6} {seen.refused:8} {seen.largest:9.6f} {seen.recomputed:8} {seen.truth:9.6f}")
         return "\n".join(lines)
 
 
@@ -906,7 +946,10 @@ def search_one(source: Source, family: str, kind: str, report: Report, *, starts
     trial = sharpened(draft, trial)
     pairs = [corner_pair(source, trial) if i % 3 == 0 else drawn_pair(source, trial) for i in range(starts)]
     best = max((scored(trial, pair) for pair in pairs), key=lambda pair: pair.ratio)
-    report.add(family, kind, trial, refused, climbed(source, trial, best, climb))
+    best = climbed(source, trial, best, climb)
+    if (len(trial.summaries[0].steps) if trial.summaries else 10 * records) <= _MOST_EXACT:
+        best.truth = max(trial.truth(*neighbours(trial, p.first, p.second, p.rest)) for p in (best, pairs[-1]))
+    report.add(family, kind, trial, refused, best)
 
 
 def rounds(families: Sequence[str] = tuple(FAMILIES)) -> Iterator[tuple[int, str, str]]:

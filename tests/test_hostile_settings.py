@@ -1,0 +1,72 @@
+"""Public settings that make arithmetic go wrong are refused, or nothing moves further for them than is charged."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from search import REFUSALS, Case, Trial, vanishing, within
+
+from abcdp.distance import MMD, LearnedSummary, MeanSummary, Moment
+from abcdp.errors import DistanceError
+from abcdp.guarantee import Unit
+
+
+def neighbours(first: list[float], second: list[float], records: int) -> tuple[np.ndarray, np.ndarray]:
+    data = np.tile(np.array(first), (records, 1))
+    other = data.copy()
+    other[0] = second
+    return data, other
+
+
+def vanishing_point(power: int) -> tuple[float, float]:
+    """Return neighbouring floats of which the one to that power is the least number above 0 and the other's is 0."""
+    low, high = 1e-30, 1e-20
+    while math.nextafter(low, 1.0) < high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if middle**power > 0 else (middle, high)
+    return low, high
+
+
+def test_a_product_that_passes_through_denormals_moves_no_further_than_is_charged():
+    """A bound relative to the whole product does not see that a factor has lost its digits: 566036 moved, 5661 stated.
+
+    The power of the second column is 0 or the least number above it, and the third brings that back to everyday size.
+    """
+    low, high = vanishing_point(12)
+    domain = ((0.0, 1.0), (low, high), (8e24, 9e24))
+    unit = Unit(records=1, change=0.01)
+    first, second = [1.0, low, 9e24], [1.0, high, 9e24]
+    assert within(np.array(first), np.array(second), unit)
+    try:
+        distance = MeanSummary([Moment({0: 1, 1: 12, 2: 12})], domain=domain)
+        trial = Trial(Case(distance, domain), unit, 100)
+    except REFUSALS as error:
+        assert isinstance(error, DistanceError)  # the settings themselves are refused, not one mechanism
+        return
+    assert trial.summaries
+    assert trial.grid is not None
+    assert trial.ratio(*neighbours(first, second, 100)) <= 1.0
+
+
+def test_a_learned_summary_far_from_zero_moves_no_further_than_is_charged():
+    """Grid points far from zero are rounded, and between some of them is twice the room: 0.169 moved, 0.1 stated.
+
+    Weights from a linear programme all but vanish on the grid of 2049 points over the domain, not between them.
+    """
+    pair = (2.0**50, 2.0**50 + 515.0)
+    grid = np.linspace(*pair, 2049)
+    missed = np.setdiff1d(np.arange(pair[0], pair[1], 0.25), grid)
+    first, second = float(missed[3]), float(missed[7])
+    try:
+        base = MMD(0.25, pair, features="sobol", frequencies=128)
+        weights = vanishing(base, grid, (first, second), 2048)
+        limit = float(np.abs(weights).sum())
+        distance = LearnedSummary(base, tuple(map(tuple, weights.tolist())), ((-limit, limit),))
+        trial = Trial(Case(distance, (pair,)), Unit(), 1)
+    except REFUSALS as error:
+        assert isinstance(error, DistanceError)
+        return
+    assert trial.summaries
+    assert trial.grid is not None
+    assert trial.ratio(np.array([[first]]), np.array([[second]])) <= 1.0
