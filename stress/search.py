@@ -22,46 +22,32 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import truth
-from scipy.optimize import linprog
 
+import truth
 from abcdp import _execute
 from abcdp.bank import Bank, Header, Shard, ShardData
-from abcdp.distance import (
-    MMD,
-    Clipped,
-    ClusterSummary,
-    Distance,
-    Histogram,
-    LearnedSummary,
-    MeanDistance,
-    MeanSummary,
-    Moment,
-    PairedClipped,
-    SummaryDistance,
-)
+from abcdp.distance import Distance, SummaryDistance
 from abcdp.errors import DistanceError, MechanismError, UnitError
 from abcdp.guarantee import Unit
 from abcdp.mechanisms import Calibrated, Calibration, Grid, Mechanism, PrivateSummary, SparseVector, SummaryCalibration
 from abcdp.private import PrivateData
+from hostile import FAMILIES, GRIDS, Case, Draft, Interval, RandomSource, Source, scale_of
+from truth import within
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-Interval = tuple[float, float]
 
 REFUSALS = (DistanceError, MechanismError, UnitError)
 UNITS = ("any", "several", "scalar", "columns", "add-remove")
 ODD = (math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0, 5e-324, -5e-324, 2.2e-308)
 SIZES = (1, 1, 1, 2, 3, 5, 17, 100, 200)
 _BISECTIONS = 8
-_CUTS = 6
 _CAP = 1 << 52  # where integers saturate
 _MOST_EXACT = 120  # entries of a summary, or records, that are recomputed exactly
-_GRIDS = (256, 1024, 2048, 4096)
 
 
 class ZeroNoise:
@@ -79,436 +65,6 @@ class ZeroNoise:
 
     def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         return np.tile(np.sort(np.argsort(values, kind="stable")[:count]), (runs, 1))
-
-
-# -- choices: made by a random generator, or by Hypothesis -------------------------------------------------------------
-
-
-class Source(Protocol):
-    """Where choices come from."""
-
-    def uniform(self, low: float, high: float) -> float: ...
-
-    def integer(self, low: int, high: int) -> int: ...
-
-    def choice(self, options: Sequence[Any]) -> Any: ...
-
-
-class RandomSource:
-    def __init__(self, *key: int) -> None:
-        self._rng = np.random.default_rng(key)
-
-    def uniform(self, low: float, high: float) -> float:
-        return float(self._rng.uniform(low, high))
-
-    def integer(self, low: int, high: int) -> int:
-        return int(self._rng.integers(low, high + 1))
-
-    def choice(self, options: Sequence[Any]) -> Any:
-        return options[int(self._rng.integers(len(options)))]
-
-
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Case:
-    """A distance, where its records live (an interval for each column), values of columns and pairs worth trying."""
-
-    distance: Distance
-    intervals: tuple[Interval, ...]
-    values: tuple[tuple[float, ...], ...] = ()
-    pairs: tuple[tuple[float, float], ...] = ()  # for one column
-
-
-Dial = Callable[[float], Case]
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A family's setting at every hostility from 0 to 1, and how to make an accepted one worse."""
-
-    build: Dial
-    sharpen: Callable[[Case, Unit], Case] | None = None
-
-
-def power_of_ten(exponent: float) -> float:
-    return 10.0 ** min(max(exponent, -320.0), 300.0)
-
-
-def interval(source: Source, kind: str | None = None) -> Callable[[float], Interval]:
-    """Return an interval for each hostility: far from zero, tiny, huge, or a few floats wide."""
-    kind = kind or source.choice(["plain", "far", "far", "ulps", "cells", "cells", "scaled", "half-line", "lopsided"])
-    size = source.uniform(-40.0, 40.0) if kind in ("scaled", "half-line", "lopsided") else source.uniform(-3.0, 3.0)
-    sign = source.choice([1.0, 1.0, -1.0])
-    offset = {"plain": 0.0, "far": source.uniform(0.0, 15.5)}.get(kind, 0.0)
-    if kind == "ulps":
-        offset = math.log10(2.0**52 / source.choice([1, 2, 3, 7, 16, 100, 1000]))
-    if kind == "cells":  # the grids that a bound may be checked on then have cells of one and of two floats
-        cells = source.choice([n for n in _GRIDS if n > 256])
-        offset = math.log10(2.0**52 / (cells * source.choice([1.0, 1.5, 2.6, 1.0 + 10.0 ** source.uniform(-3.0, -0.3)])))
-
-    def made(dial: float) -> Interval:
-        width = 2.0 ** round(math.log2(10.0) * dial * size)
-        if kind == "half-line":
-            return (0.0, width) if sign > 0 else (-width, 0.0)
-        if kind == "lopsided":
-            return -width * power_of_ten(-20.0 * dial), width
-        if offset == 0.0:
-            return -0.5 * width, 0.5 * width
-        # a power of two far from zero, so that floats beyond it are equally spaced
-        low = 2.0 ** round(math.log2(width) + dial * math.log2(10.0) * offset)
-        far = low * 10.0 ** (-dial * offset)
-        high = max(low + far, math.nextafter(low, math.inf))
-        return (low, high) if sign > 0 else (-high, -low)
-
-    return made
-
-
-def scale_of(pair: Interval) -> float:
-    return max(pair[1] - pair[0], 1e-300)
-
-
-def fourier(source: Source, columns: int | None = None) -> Draft:
-    columns = columns or source.choice([1, 1, 1, 2, 2, 3])
-    intervals = [interval(source) for _ in range(columns)]
-    narrow = -2.5 if columns == 1 else -0.2
-    relative = [source.uniform(narrow, 8.0) for _ in range(columns)]
-    tolerance = source.choice({1: [1e-16, 1e-8, 1e-2], 2: [1e-8, 1e-4, 1e-2], 3: [1e-4, 1e-2]}[columns])
-
-    def build(dial: float) -> Case:
-        pairs = tuple(made(dial) for made in intervals)
-        widths = tuple(scale_of(p) * power_of_ten(dial * r) for p, r in zip(pairs, relative, strict=True))
-        return Case(MMD(widths, pairs, features="fourier", tolerance=tolerance), pairs)
-
-    return Draft(build)
-
-
-def waves(source: Source, columns: int | None = None, most: int = 48) -> Draft:
-    columns = columns or source.choice([1, 1, 2, 3, 4])
-    intervals = [interval(source) for _ in range(columns)]
-    relative = [source.uniform(-13.0, 13.0) if source.choice([0, 1]) else source.uniform(-3.5, 1.0) for _ in intervals]
-    kernel = source.choice(["gaussian", "laplace", "matern32"])
-    features, count = source.choice(["sobol", "random"]), source.choice([2, 3, 8, 16, 32, most])
-    bare = source.integer(0, 5) == 0
-
-    def build(dial: float) -> Case:
-        pairs = tuple(made(dial) for made in intervals)
-        widths = tuple(scale_of(p) * power_of_ten(dial * r) for p, r in zip(pairs, relative, strict=True))
-        if bare:
-            pairs = tuple((-1e5 * w, 1e5 * w) for w in widths)
-        domain = None if bare else pairs
-        return Case(MMD(widths, domain, kernel=kernel, features=features, frequencies=count), pairs)
-
-    return Draft(build)
-
-
-def exact(source: Source) -> Draft:
-    columns = source.integer(1, 3)
-    intervals = [interval(source) for _ in range(columns)]
-    relative = [source.uniform(-20.0, 20.0) for _ in intervals]
-    kernel, bare = source.choice(["gaussian", "laplace", "matern32"]), source.choice([True, False])
-
-    def build(dial: float) -> Case:
-        pairs = tuple(made(dial) for made in intervals)
-        widths = tuple(scale_of(p) * power_of_ten(dial * r) for p, r in zip(pairs, relative, strict=True))
-        return Case(MMD(widths, None if bare else pairs, kernel=kernel, features="exact"), pairs)
-
-    return Draft(build)
-
-
-def moments(source: Source) -> Draft:
-    """Powers of one or two columns, with a domain or bounds or both."""
-    columns, count = source.integer(1, 2), source.integer(1, 4)
-    intervals = [interval(source) for _ in range(columns)]
-    parts = [(source.integer(0, columns - 1), source.choice([1, 1, 2, 2, 3, 5, 12])) for _ in range(count)]
-    weighing, clipping = source.choice([0.0, 3.0, 40.0]), source.choice(["none", "some", "only"])
-    weights = [source.uniform(-weighing, weighing) for _ in parts]
-    clips = [(source.uniform(-2.0, 1.0), source.choice([-1.0, 0.0, 0.3, 1.0])) for _ in parts]
-
-    def build(dial: float) -> Case:
-        pairs = tuple(made(dial) for made in intervals)
-        features = []
-        for i, (column, power) in enumerate(parts):
-            bounds = None
-            if clipping == "only" or (clipping == "some" and i % 2 == 0):
-                top = power_of_ten(power * math.log10(max(map(abs, pairs[column]))) + dial * clips[i][0])
-                bounds = (top * min(clips[i][1], 0.9), top)
-            features.append(Moment(column, power, bounds))
-        used = tuple(power_of_ten(dial * w) for w in weights)
-        return Case(MeanSummary(tuple(features), None if clipping == "only" else pairs, used), pairs)
-
-    return Draft(build)
-
-
-def products(source: Source) -> Draft:
-    """Products of powers whose partial products reach the ends of floating point though the whole does not."""
-    columns = source.integer(2, 4)
-    powers = [source.choice([1, 1, 2, 6, 12, 12]) for _ in range(columns - 1)] + [source.choice([6, 12])]
-    cut = source.integer(1, columns - 1)
-    middle = source.choice(
-        [source.uniform(-326.0, -300.0), source.uniform(-324.5, -320.0), source.uniform(200.0, 300.0)]
-    )
-    whole = source.uniform(-90.0, min(90.0, middle + 70.0 * sum(powers[cut:])))
-    front, back = _shares(source, middle, powers[:cut]), _shares(source, whole - middle, powers[cut:])
-    shapes = [source.choice(["narrow"] * 6 + ["from zero", "across zero"]) for _ in range(columns)]
-    narrow = [source.uniform(1.0, 15.5) for _ in range(columns)]
-    extra, bounded = source.choice([None, None, "mean", "bins"]), source.integer(0, 3) == 0
-
-    def build(dial: float) -> Case:
-        pairs = []
-        for share, power, shape, relative in zip([*front, *back], powers, shapes, narrow, strict=True):
-            high = power_of_ten(dial * share / power)
-            low = {"from zero": 0.0, "across zero": -high}.get(shape, high * (1.0 - power_of_ten(-dial * relative)))
-            pairs.append((min(low, math.nextafter(high, -math.inf)), high))
-        size = power_of_ten(dial * whole)
-        features: list[Any] = [Moment(dict(enumerate(powers)), bounds=(-size, 0.5 * size) if bounded else None)]
-        if extra == "mean":
-            features.append(Moment(source_column))
-        if extra == "bins":
-            low, high = pairs[source_column]
-            features.append(Histogram(source_column, tuple(sorted({low, 0.5 * (low + high), high, high + 1.0}))))
-        return Case(MeanSummary(tuple(features), tuple(pairs)), tuple(pairs))
-
-    source_column = source.integer(0, columns - 1)
-    return Draft(build)
-
-
-def _shares(source: Source, exponent: float, powers: list[int]) -> list[float]:
-    """Share an exponent out among factors, about in proportion to their powers: columns stay below 1e100."""
-    cuts = [source.uniform(0.75, 1.0) * power for power in powers]
-    return [exponent * cut / sum(cuts) for cut in cuts]
-
-
-def histograms(source: Source) -> Draft:
-    columns, count = source.integer(1, 2), source.integer(1, 3)
-    places = [source.integer(0, columns - 1) for _ in range(count)]
-    kinds = [source.choice(["adjacent", "denormal", "wide", "plain"]) for _ in range(count)]
-    middles = [source.uniform(-20.0, 20.0) for _ in range(count)]
-    weights = [source.uniform(-45.0, 45.0) for _ in range(count)]
-    bare = source.choice([True, False])
-
-    def build(dial: float) -> Case:
-        parts, values = [], [set[float]() for _ in range(columns)]
-        for column, kind, middle in zip(places, kinds, middles, strict=True):
-            start = power_of_ten(dial * middle)
-            edges = {
-                "adjacent": (start, math.nextafter(start, math.inf), start * (1.0 + 2.0**-50), 2.0 * start),
-                "denormal": (-5e-324, 0.0, 5e-324, 1e-310),
-                "wide": (-(start**4), 0.0, start**4),
-                "plain": (0.0, start, 2.0 * start),
-            }[kind]
-            parts.append(Histogram(column, edges))
-            values[column].update(edges)
-            values[column].update(math.nextafter(e, -math.inf) for e in edges)
-        pairs = tuple((min(v, default=0.0) - 1.0, max(v, default=0.0) * 2.0 + 1.0) for v in values)
-        used = tuple(power_of_ten(dial * w) for w in weights)
-        distance = MeanSummary(tuple(parts), None if bare else pairs, used)
-        return Case(distance, pairs, tuple(tuple(sorted(v)) for v in values))
-
-    return Draft(build)
-
-
-def mixtures(source: Source) -> Draft:
-    """Moments, products and bins together."""
-    columns = 2
-    intervals = [interval(source) for _ in range(columns)]
-    weights = [source.uniform(-30.0, 30.0) for _ in range(4)]
-    kept = source.integer(1, 15)
-
-    def build(dial: float) -> Case:
-        pairs = tuple(made(dial) for made in intervals)
-        (a, b), (c, d) = pairs
-        edges = tuple(sorted({a, 0.5 * a + 0.5 * b, b, math.nextafter(b, math.inf)}))
-        features = [Moment({0: 1, 1: 1}), Moment(0, 2), Moment(1), Histogram(0, edges)]
-        used = [(f, power_of_ten(dial * w)) for i, (f, w) in enumerate(zip(features, weights, strict=True)) if kept >> i & 1]
-        distance = MeanSummary(tuple(f for f, _ in used), pairs, tuple(w for _, w in used))
-        return Case(distance, pairs, (edges, (c, d)))
-
-    return Draft(build)
-
-
-def paired(source: Source) -> Draft:
-    columns = source.integer(1, 3)
-    intervals = [interval(source) for _ in range(columns)]
-    weights = [source.uniform(-45.0, 45.0) for _ in range(columns)]
-    clip = source.choice([source.uniform(-90.0, 90.0), source.uniform(-3.0, 3.0)])
-    bare = source.choice([True, False])
-
-    def build(dial: float) -> Case:
-        pairs = tuple(made(dial) for made in intervals)
-        used = None if bare else tuple(power_of_ten(dial * w) for w in weights)
-        return Case(PairedClipped(power_of_ten(dial * clip), used, columns), pairs)
-
-    return Draft(build)
-
-
-def clipped(source: Source) -> Draft:
-    inner = source.choice([fourier, waves, exact, moments, products, paired])(source)
-    clip = source.choice([source.uniform(-20.0, 20.0), source.uniform(-90.0, 90.0)])
-
-    def build(dial: float) -> Case:
-        case = inner.build(dial)
-        return replace(case, distance=Clipped(case.distance, power_of_ten(dial * clip)))
-
-    return Draft(build)
-
-
-def learned(source: Source) -> Draft:
-    """Combinations of any base's features, with weights that cancel, and limits wide, tight or lopsided."""
-    inner = source.choice([fourier, waves, moments, products, histograms, histograms, mixtures])(source)
-    wild, directions = source.uniform(0.0, 9.0), source.integer(1, 3)
-    limiting, seed = source.choice(["wide", "tight", "lopsided"]), source.integer(0, 1 << 30)
-
-    def build(dial: float) -> Case:
-        case = inner.build(dial)
-        base = case.distance
-        assert isinstance(base, MeanDistance)
-        rng = np.random.default_rng(seed)
-        width = base.width(1)
-        weights = rng.normal(size=(width, min(directions, width))) * power_of_ten(dial * wild)
-        weights *= 10.0 ** rng.uniform(-6.0 * dial, 0.0, size=weights.shape)
-        record = np.array([[rng.uniform(*pair) for pair in case.intervals]])
-        there = base.summary(record)
-        most = int(np.argmax(np.abs(there)))
-        if there[most]:  # all but cancel at one record
-            weights[most] -= there @ weights / there[most]
-        weights = np.clip(weights, -1e9, 1e9)
-        return replace(case, distance=LearnedSummary(base, _table(weights), _limits(base, weights, limiting)))
-
-    return Draft(build)
-
-
-def _table(weights: FloatArray) -> tuple[tuple[float, ...], ...]:
-    return tuple(map(tuple, weights.tolist()))
-
-
-def _limits(base: MeanDistance, weights: FloatArray, kind: str) -> tuple[tuple[float, float], ...]:
-    low, high = base.bounds(1)
-    most = np.maximum(np.abs(low), np.abs(high)) @ np.abs(weights) * 1.01 + 1e-300
-    if kind == "wide":
-        return tuple((-m, m) for m in most.tolist())
-    if kind == "tight":
-        return tuple((-1e-3 * m, 1e-3 * m) for m in most.tolist())
-    return tuple((-1e-9 * m, m) for m in most.tolist())
-
-
-def learned_line(source: Source) -> Draft:
-    """Weights on waves of one column that all but vanish on a grid over the domain, and not between its points."""
-    cells, shift = source.choice([2048, 2048, 2048, 4096, 1024]), source.integer(0, 7)
-    place = interval(source, source.choice(["cells", "cells", "cells", "far", "plain"]))
-    length, count = source.uniform(-0.3, 0.7), source.choice([24, 32, 48])
-    features = source.choice(["sobol", "sobol", "random", "fourier"])
-
-    def build(dial: float) -> Case:
-        pair = place(dial)
-        base = MMD((scale_of(pair) / cells * 10.0**length,), pair, features=features, frequencies=count)
-        if features == "fourier":  # as short a bandwidth as leaves few enough features
-            base = MMD((scale_of(pair) * 10.0 ** (length - 1.5),), pair, features=features, tolerance=1e-2)
-        weights = np.ones((base.width(1), 1))
-        distance = LearnedSummary(base, _table(weights), _limits(base, weights, "wide"))
-        return Case(distance, (pair,))
-
-    def sharpen(case: Case, unit: Unit) -> Case:
-        assert isinstance(case.distance, LearnedSummary)
-        base = case.distance.base
-        grid = np.unique(np.linspace(*case.intervals[0], cells + 1))
-        first, second = between_points(grid, unit, shift)
-        weights = vanishing(base, grid, (first, second), cells)
-        distance = LearnedSummary(base, _table(weights), _limits(base, weights, "wide"))
-        return replace(case, distance=distance, pairs=((first, second), (second, first)))
-
-    return Draft(build, sharpen)
-
-
-def between_points(grid: FloatArray, unit: Unit, shift: int) -> tuple[float, float]:
-    """Return two points within a unit, in the middle of the widest cells of a grid where there are such."""
-    order = np.argsort(np.diff(grid), kind="stable")[::-1]
-    middles = [float(0.5 * grid[i] + 0.5 * grid[i + 1]) for i in order[shift : shift + 64]]
-    first = middles[0]
-    off = [x for x in middles[1:] if x not in grid]
-    steps = [first + unit.change * part for part in (1.0, -1.0, 0.5)] if isinstance(unit.change, float) else []
-    for x in [*off, *steps, *middles[1:], *np.nextafter(first, [math.inf, -math.inf])]:
-        if grid[0] <= x <= grid[-1] and x != first and within(np.array([first]), np.array([x]), unit):
-            return first, float(x)
-    return first, float(grid[0])
-
-
-def vanishing(base: MeanDistance, grid: FloatArray, pair: tuple[float, float], cells: int) -> FloatArray:
-    """Return weights of a combination that differs at two points and is as small as can be on a grid.
-
-    A linear programme: least is the largest value on the grid plus what a bound of second derivatives would add between
-    its points, were they equally spaced.
-    """
-    assert isinstance(base, MMD)
-    on_grid = base.record_features(base.clean(grid))
-    apart = base.summary([pair[0]]) - base.summary([pair[1]])
-    speeds = np.abs(frequencies_of(base))
-    spacing = float(grid[-1] - grid[0]) / cells
-    stray = 2.0 * base.bounds(1)[1] * (speeds * spacing) ** 2 / 8.0
-    weights = np.sign(apart)
-    watched = set(range(0, len(grid), 8)) | set(np.searchsorted(grid, pair).tolist())
-    for _ in range(_CUTS):
-        values = on_grid[sorted(watched & set(range(len(grid))))]
-        ones = np.ones((len(values), 1))
-        found = linprog(
-            np.r_[stray, stray, 2.0],
-            A_ub=np.block([[values, -values, -ones], [-values, values, -ones]]),
-            b_ub=np.zeros(2 * len(values)),
-            A_eq=np.r_[apart, -apart, 0.0][None],
-            b_eq=[1.0],
-            method="highs",
-        )
-        if found.x is None:
-            break
-        weights = found.x[: len(apart)] - found.x[len(apart) : -1]
-        beyond = np.abs(on_grid @ weights) - found.x[-1]
-        if beyond.max() < 0.01 * found.x[-1]:
-            break
-        watched |= set(np.argsort(beyond)[-100:].tolist())
-    return np.asarray(weights / max(np.abs(weights).max(), 1e-300))[:, None]
-
-
-def frequencies_of(base: MMD) -> FloatArray:
-    """Return the frequency of each feature of one column, by the definition of the features."""
-    if base.features == "fourier":
-        ((step, top),) = truth.quadrature_steps(base)
-        return np.r_[0.0, np.repeat(step * np.arange(1, top + 1), 2)]
-    return np.repeat(truth.wave_frequencies(base)[:, 0], 2)
-
-
-def clusters(source: Source) -> Draft:
-    weights = [source.choice([source.uniform(-45.0, 45.0), source.uniform(-1.0, 1.0), None]) for _ in range(6)]
-    weights[source.integer(0, 5)] = 0.0
-    directions, seed = source.integer(0, 3), source.integer(0, 1 << 30)
-    wild = source.uniform(0.0, 12.0)
-
-    def build(dial: float) -> Case:
-        used = tuple(0.0 if w is None else power_of_ten(dial * w) for w in weights)
-        table = None
-        if directions:
-            rng = np.random.default_rng(seed)
-            table = _table(np.clip(rng.normal(size=(6, directions)) * 10.0 ** rng.uniform(-wild, wild * 0.7, (6, directions)), -1e9, 1e9))
-        labels = (-1.0, math.nan, 0.0, 5e-324, 1.0, 2.0, 3.0, 1e300, math.inf)
-        return Case(ClusterSummary(used, table), ((-1.0, 6.0),), (labels,))
-
-    return Draft(build)
-
-
-FAMILIES: dict[str, Callable[[Source], Draft]] = {
-    "MMD, fourier": fourier,
-    "MMD, waves": waves,
-    "MMD, exact": exact,
-    "moments": moments,
-    "products": products,
-    "histograms": histograms,
-    "mixtures": mixtures,
-    "paired": paired,
-    "clipped": clipped,
-    "learned": learned,
-    "learned on a line": learned_line,
-    "clusters": clusters,
-}
 
 
 # -- units and neighbours ----------------------------------------------------------------------------------------------
@@ -540,26 +96,6 @@ def _change(pair: Interval, shrink: float, special_: str) -> float:
     if special_ == "ulp":
         return math.ulp(max(map(abs, pair)))
     return scale_of(pair) * 10.0**-shrink
-
-
-def within(one: FloatArray, two: FloatArray, unit: Unit) -> bool:
-    """Whether a record may become another, in exact arithmetic."""
-    bounds = unit.change if isinstance(unit.change, tuple) else None
-    if bounds is None and unit.change == math.inf:
-        return True
-    squares = Fraction(0)
-    for i, (a, b) in enumerate(zip(one.tolist(), two.tolist(), strict=True)):
-        if bounds is not None and math.isinf(bounds[i]):
-            continue
-        if not (math.isfinite(a) and math.isfinite(b)):
-            if not (a == b or (math.isnan(a) and math.isnan(b))):
-                return False
-            continue
-        gap = abs(Fraction(a) - Fraction(b))
-        if bounds is not None and gap > Fraction(bounds[i]):
-            return False
-        squares += gap**2
-    return bounds is not None or squares <= Fraction(unit.change) ** 2  # type: ignore[arg-type]
 
 
 def moved(record: FloatArray, parts: FloatArray, fresh: FloatArray, unit: Unit) -> FloatArray:
@@ -662,7 +198,7 @@ class Trial:
             if not distance.has_summary:
                 stated = Fraction(distance.sensitivity(self.unit.at_least or self.records, self.unit))
                 moves = [abs(w - truth.to(distance, row, other)) for w, row in zip(want, rows, strict=True)]
-                parts += [share(move, stated) for move in moves]
+                parts += [share(move, stated + 2 * charged) for move in moves]
         return max(parts)
 
     def _error(self, calibration: SummaryCalibration, data: FloatArray, exact_: list[Fraction]) -> float:
@@ -680,12 +216,19 @@ class Trial:
         return worst
 
     def _true_moves(self, gaps: list[Fraction]) -> list[float]:
+        """Return true moves over what is charged: a sensitivity, and the error of either summary."""
         distance, size = self.case.distance, self.unit.at_least or self.records
         assert isinstance(distance, SummaryDistance)
+        error = 2 * Fraction(distance.summary_error())
         one, two = (Fraction(distance.sensitivity(size, self.unit, norm)) for norm in (1, 2))
-        each = distance.entry_sensitivities(size, self.unit).tolist()
-        squares = share(sum((g * g for g in gaps), Fraction(0)), two * two)
-        return [share(sum(gaps, Fraction(0)), one), math.sqrt(squares), *map(share, gaps, map(Fraction, each))]
+        each = [Fraction(moved) + error for moved in distance.entry_sensitivities(size, self.unit).tolist()]
+        square = sum((gap * gap for gap in gaps), Fraction(0))
+        wide = two + Fraction(math.sqrt(len(gaps)) * (1.0 + 1e-15)) * error
+        return [
+            share(sum(gaps, Fraction(0)), one + len(gaps) * error),
+            share(truth.root(square), wide),
+            *map(share, gaps, each),
+        ]
 
     def _rows(self, data: FloatArray, other: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
         """Return rows that a bank may hold: at the bounds, at, between and beyond the references."""
@@ -695,7 +238,11 @@ class Trial:
             gap = first - second
             size = float(np.abs(gap).max()) or 1.0
             reach = float(np.abs(high - low).max())
-            lines = [0.5 * (first + second), second, *(first + far * reach * gap / size for far in (-1, -1e-6, 0, 1e-6, 1))]
+            lines = [
+                0.5 * (first + second),
+                second,
+                *(first + far * reach * gap / size for far in (-1, -1e-6, 0, 1e-6, 1)),
+            ]
             return np.clip(np.stack([low, high, *lines]), low, high)
         sets = [np.nan_to_num(one[: self.records], nan=0.0) for one in (data, other)]
         shifted = sets[0] + np.array([0.3 * scale_of(pair) for pair in self.case.intervals])
@@ -731,7 +278,7 @@ def value_in(source: Source, case: Case, column: int) -> float:
             end = math.nextafter(end, 0.5 * low + 0.5 * high)
         return end
     if kind in ("grid", "between"):
-        cells = source.choice(_GRIDS)
+        cells = source.choice(GRIDS)
         place = source.integer(0, cells - 1) + (0.5 if kind == "between" else 0.0)
         return low + (high - low) * (place / cells)
     known = case.values[column] if column < len(case.values) else ()
@@ -763,6 +310,10 @@ class Pair:
     rest: FloatArray
     ratio: float = 0.0
     truth: float | None = None  # against exact arithmetic, where that was computed
+
+    @property
+    def worst(self) -> float:
+        return max(self.ratio, self.truth or 0.0)
 
 
 def drawn_pair(source: Source, trial: Trial) -> Pair:
@@ -811,6 +362,21 @@ def scored(trial: Trial, pair: Pair) -> Pair:
     return pair
 
 
+def recomputed(trial: Trial, pair: Pair) -> Pair:
+    """Compare with exact arithmetic too, where that does not take long."""
+    if (trial.summaries[0].width if trial.summaries else 10 * trial.records) <= _MOST_EXACT:
+        pair.truth = trial.truth(*neighbours(trial, pair.first, pair.second, pair.rest))
+    return pair
+
+
+def described(trial: Trial, pair: Pair) -> str:
+    return (
+        f"moved {pair.ratio:.6g} of what is stated, {pair.truth} against exact arithmetic; {trial.unit}, "
+        f"N = {trial.records}, {str(trial.case.distance)[:2000]}: record {pair.first.tolist()} becomes "
+        f"{pair.second.tolist()} beside {pair.rest.tolist()}"
+    )
+
+
 def climbed(source: Source, trial: Trial, pair: Pair, tries: int) -> Pair:
     """Improve a pair by moving one coordinate of one record, or of both, by a few floats or a part of the interval."""
     for _ in range(tries):
@@ -835,7 +401,7 @@ def climbed(source: Source, trial: Trial, pair: Pair, tries: int) -> Pair:
 
 
 def accepted(draft: Draft, unit: Callable[[Case], Unit], records: int) -> tuple[Trial | None, bool]:
-    """Return a trial at the hostility that was drawn, or at the largest that is accepted, and whether it was refused."""
+    """Return a trial at the hostility that was drawn, or at the largest accepted one, and whether it was refused."""
 
     def attempt(dial: float) -> Trial | None:
         try:
@@ -876,30 +442,12 @@ class Seen:
     truth: float = 0.0
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Neighbours that move further than is stated."""
-
-    family: str
-    kind: str
-    trial: Trial
-    pair: Pair
-
-    def describe(self) -> str:
-        p = self.pair
-        return (
-            f"{self.family}, {self.kind}: moved {p.ratio:.6g} of what is stated, {p.truth} against exact arithmetic; {self.trial.unit}, "
-            f"N = {self.trial.records}, {str(self.trial.case.distance)[:2000]}: record {p.first.tolist()} becomes "
-            f"{p.second.tolist()} beside {p.rest.tolist()}"
-        )
-
-
 @dataclass
 class Report:
     """What was tried, refused and found, by family and kind of unit."""
 
     seen: dict[tuple[str, str], Seen] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
 
     def add(self, family: str, kind: str, trial: Trial | None, refused: bool, pair: Pair | None) -> None:
         seen = self.seen.setdefault((family, kind), Seen())
@@ -910,8 +458,8 @@ class Report:
         seen.largest = max(seen.largest, pair.ratio)
         seen.recomputed += pair.truth is not None
         seen.truth = max(seen.truth, pair.truth or 0.0)
-        if max(pair.ratio, pair.truth or 0.0) > 1.0:
-            self.findings.append(Finding(family, kind, trial, pair))
+        if pair.worst > 1.0:
+            self.findings.append(f"{family}, {kind}: {described(trial, pair)}")
 
     def of_family(self, family: str) -> Seen:
         parts = [seen for (name, _), seen in self.seen.items() if name == family]
@@ -926,7 +474,8 @@ class Report:
     def table(self) -> str:
         lines = [f"{'family':20} {'unit':12} {'tried':>6} {'refused':>8} {'largest':>9} {'exactly':>8} {'largest':>9}"]
         for (family, kind), seen in self.seen.items():
-            lines.append(f"{family:20} {kind:12} {seen.tried:6} {seen.refused:8} {seen.largest:9.6f} {seen.recomputed:8} {seen.truth:9.6f}")
+            counts = f"{seen.tried:6} {seen.refused:8} {seen.largest:9.6f} {seen.recomputed:8} {seen.truth:9.6f}"
+            lines.append(f"{family:20} {kind:12} {counts}")
         return "\n".join(lines)
 
 
@@ -946,10 +495,7 @@ def search_one(source: Source, family: str, kind: str, report: Report, *, starts
     trial = sharpened(draft, trial)
     pairs = [corner_pair(source, trial) if i % 3 == 0 else drawn_pair(source, trial) for i in range(starts)]
     best = max((scored(trial, pair) for pair in pairs), key=lambda pair: pair.ratio)
-    best = climbed(source, trial, best, climb)
-    if (len(trial.summaries[0].steps) if trial.summaries else 10 * records) <= _MOST_EXACT:
-        best.truth = max(trial.truth(*neighbours(trial, p.first, p.second, p.rest)) for p in (best, pairs[-1]))
-    report.add(family, kind, trial, refused, best)
+    report.add(family, kind, trial, refused, recomputed(trial, climbed(source, trial, best, climb)))
 
 
 def rounds(families: Sequence[str] = tuple(FAMILIES)) -> Iterator[tuple[int, str, str]]:
@@ -979,8 +525,8 @@ def main() -> None:
     chosen = parser.parse_args()
     report = search(chosen.seed, chosen.seconds, chosen.families)
     print(report.table())
-    for finding in sorted(report.findings, key=lambda f: -f.pair.ratio):
-        print(finding.describe())
+    for finding in report.findings:
+        print(finding)
     sys.exit(1 if report.findings else 0)
 
 

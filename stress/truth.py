@@ -26,6 +26,7 @@ from abcdp.distance import (
     PairedClipped,
     SummaryDistance,
 )
+from abcdp.guarantee import Unit
 
 FloatArray = npt.NDArray[np.float64]
 Vector = list[Fraction]
@@ -50,6 +51,26 @@ def root(value: Fraction) -> Fraction:
 
 def clipped(value: float, low: float, high: float, missing: float) -> Fraction:
     return Fraction(missing if math.isnan(value) else min(max(value, low), high))
+
+
+def within(one: FloatArray, two: FloatArray, unit: Unit) -> bool:
+    """Whether a record may become another, in exact arithmetic."""
+    bounds = unit.change if isinstance(unit.change, tuple) else None
+    if bounds is None and unit.change == math.inf:
+        return True
+    squares = Fraction(0)
+    for i, (a, b) in enumerate(zip(one.tolist(), two.tolist(), strict=True)):
+        if bounds is not None and math.isinf(bounds[i]):
+            continue
+        if not (math.isfinite(a) and math.isfinite(b)):
+            if not (a == b or (math.isnan(a) and math.isnan(b))):
+                return False
+            continue
+        gap = abs(Fraction(a) - Fraction(b))
+        if bounds is not None and gap > Fraction(bounds[i]):
+            return False
+        squares += gap**2
+    return bounds is not None or squares <= Fraction(unit.change) ** 2  # type: ignore[arg-type]
 
 
 # -- features of one record --------------------------------------------------------------------------------------------
@@ -147,7 +168,10 @@ def declared(distance: MeanSummary, record: FloatArray) -> Vector:
 def features(distance: Distance, record: FloatArray) -> Vector:
     if isinstance(distance, LearnedSummary):
         base = features(distance.base, record)
-        sums = [sum((Fraction(w) * x for w, x in zip(c, base, strict=True)), Fraction(0)) for c in zip(*distance.weights, strict=True)]
+        sums = [
+            sum((Fraction(w) * x for w, x in zip(c, base, strict=True)), Fraction(0))
+            for c in zip(*distance.weights, strict=True)
+        ]
         return [min(max(v, Fraction(a)), Fraction(b)) for v, (a, b) in zip(sums, distance.limits, strict=True)]
     return declared(distance, record) if isinstance(distance, MeanSummary) else embedded(distance, record)  # type: ignore[arg-type]
 
@@ -161,7 +185,10 @@ def partition(distance: ClusterSummary, data: FloatArray) -> Vector:
     sizes = sorted(Counter(labels).values(), reverse=True)
     four = [*sizes, 0, 0, 0, 0]
     counts = [len(labels), len(sizes), four[0], four[0] - four[3], sizes.count(1), sizes.count(2)]
-    return [sum((Fraction(float(w)) * n for w, n in zip(column, counts, strict=True)), Fraction(0)) for column in distance.matrix.T]
+    return [
+        sum((Fraction(float(w)) * n for w, n in zip(column, counts, strict=True)), Fraction(0))
+        for column in distance.matrix.T
+    ]
 
 
 def summary(distance: SummaryDistance, data: FloatArray) -> Vector:
@@ -183,7 +210,9 @@ def kernel(base: MMD, one: Vector, two: Vector) -> mpmath.mpf:
         return mpmath.exp(-far * far / 2) if far < 1e6 else mpmath.mpf(0)
     if far > 1e6:
         return mpmath.mpf(0)
-    return mpmath.exp(-far) if base.kernel == "laplace" else (1 + mpmath.sqrt(3) * far) * mpmath.exp(-mpmath.sqrt(3) * far)
+    return (
+        mpmath.exp(-far) if base.kernel == "laplace" else (1 + mpmath.sqrt(3) * far) * mpmath.exp(-mpmath.sqrt(3) * far)
+    )
 
 
 def all_pairs(base: MMD, row: FloatArray, data: FloatArray) -> Fraction:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from search import REFUSALS, Case, Trial, vanishing, within
 
 from abcdp.distance import MMD, LearnedSummary, MeanSummary, Moment
 from abcdp.errors import DistanceError
 from abcdp.guarantee import Unit
+from hostile import Case, vanishing
+from search import Trial
+from truth import within
 
 
 def neighbours(first: list[float], second: list[float], records: int) -> tuple[np.ndarray, np.ndarray]:
@@ -41,8 +43,7 @@ def test_a_product_that_passes_through_denormals_moves_no_further_than_is_charge
     try:
         distance = MeanSummary([Moment({0: 1, 1: 12, 2: 12})], domain=domain)
         trial = Trial(Case(distance, domain), unit, 100)
-    except REFUSALS as error:
-        assert isinstance(error, DistanceError)  # the settings themselves are refused, not one mechanism
+    except DistanceError:
         return
     assert trial.summaries
     assert trial.grid is not None
@@ -64,8 +65,7 @@ def test_a_learned_summary_far_from_zero_moves_no_further_than_is_charged():
         limit = float(np.abs(weights).sum())
         distance = LearnedSummary(base, tuple(map(tuple, weights.tolist())), ((-limit, limit),))
         trial = Trial(Case(distance, (pair,)), Unit(), 1)
-    except REFUSALS as error:
-        assert isinstance(error, DistanceError)
+    except DistanceError:
         return
     assert trial.summaries
     assert trial.grid is not None

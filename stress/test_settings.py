@@ -1,0 +1,120 @@
+"""No hostile setting that is accepted lets neighbours move integers further than is charged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, target
+from hypothesis import strategies as st
+
+import truth
+from abcdp.distance import MMD
+from hostile import FAMILIES
+from search import (
+    SIZES,
+    UNITS,
+    Report,
+    accepted,
+    corner_pair,
+    described,
+    drawn_pair,
+    offers,
+    recomputed,
+    scored,
+    search,
+    unit_for,
+)
+
+# settings of each family for each kind of unit: what takes little time is tried more often
+SETTINGS = {
+    "MMD, fourier": 20,
+    "MMD, waves": 20,
+    "MMD, exact": 40,
+    "moments": 30,
+    "products": 60,
+    "histograms": 30,
+    "mixtures": 40,
+    "paired": 60,
+    "clipped": 40,
+    "learned": 30,
+    "learned on a line": 14,
+    "clusters": 20,
+}
+EXAMPLES = 40  # of each family, by Hypothesis
+
+
+def _searched(family: str) -> Report:
+    return search(0, math.inf, [family], SETTINGS[family])
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    with ProcessPoolExecutor(2) as pool:
+        return dict(zip(FAMILIES, pool.map(_searched, FAMILIES), strict=True))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_neighbours_move_further_than_is_charged(reports, family):
+    report = reports[family]
+    print(report.table())
+    assert report.findings == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_search_means_something(reports, family):
+    """Settings are accepted, at the latest beside the border; some neighbours come near to what is charged."""
+    seen = reports[family].of_family(family)
+    drawn = SETTINGS[family] * sum(offers(family, kind) for kind in UNITS)
+    assert seen.tried >= 0.8 * drawn
+    assert seen.recomputed >= 0.3 * drawn
+    assert seen.largest > 0.9
+
+
+class DrawnSource:
+    """Choices that Hypothesis makes, and learns from."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._data.draw(st.floats(low, high))
+
+    def integer(self, low: int, high: int) -> int:
+        return self._data.draw(st.integers(low, high))
+
+    def choice(self, options: Sequence[Any]) -> Any:
+        return options[self._data.draw(st.integers(0, len(options) - 1))]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(derandomize=True, deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_hypothesis_finds_no_neighbours_either(family, data):
+    source = DrawnSource(data)
+    kind = source.choice([kind for kind in UNITS if offers(family, kind)])
+    records = source.choice(SIZES)
+    draft, unit = FAMILIES[family](source), unit_for(source, kind, records)
+    trial, _ = accepted(draft, unit, records)
+    if trial is None:
+        return
+    make = source.choice([drawn_pair, drawn_pair, corner_pair])
+    pair = recomputed(trial, scored(trial, make(source, trial)))
+    target(pair.worst)
+    assert pair.worst <= 1.0, described(trial, pair)
+
+
+@pytest.mark.parametrize("features", ["fourier", "sobol", "random"])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplace", "matern32"])
+def test_exact_features_are_those_of_the_code(features, kernel):
+    """What the search compares with has the same frequencies, to the last digit."""
+    if features == "fourier" and kernel != "gaussian":
+        return
+    base = MMD((0.7, 2.0), (0.0, 3.0), kernel=kernel, features=features, frequencies=5, tolerance=1e-3)
+    data = np.array([[0.1, 2.9], [1.7, 0.3]])
+    exact = np.array([float(value) for value in truth.summary(base, data)])
+    assert np.abs(exact - base.summary(data)).max() <= base.summary_error()
