@@ -379,7 +379,7 @@ def learned_line(source: Source) -> Draft:
 def between_points(grid: FloatArray, unit: Unit, shift: int) -> tuple[float, float]:
     """Return two points within a unit, in the middle of the widest cells of a grid where there are such."""
     order = np.argsort(np.diff(grid), kind="stable")[::-1]
-    middles = [float(0.5 * grid[i] + 0.5 * grid[i + 1]) for i in order[shift : shift + 64]]
+    middles = [float(0.5 * grid[i] + 0.5 * grid[i + 1]) for i in order[min(shift, len(order) - 1) :][:64]]
     first = middles[0]
     off = [x for x in middles[1:] if x not in grid]
     steps = [first + unit.change * part for part in (1.0, -1.0, 0.5)] if isinstance(unit.change, float) else []
