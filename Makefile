@@ -31,7 +31,7 @@ check: $(READY) ## style, types and the order of the rooms
 test: $(READY) ## the tests (under 12 minutes on 2 cores)
 	$(BIN)/pytest tests
 
-stress: $(READY) ## faults, kills and calibration (under 20 minutes)
+stress: $(READY) ## faults, kills, calibration and hostile settings (under 20 minutes)
 	$(BIN)/pytest stress
 
 bench: $(READY) ## speed as ratios measured in one run, against ELFI, pyABC and numpy (under 15 minutes)

@@ -30,7 +30,7 @@ FloatArray = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 
 GRIDS = (256, 1024, 2048, 4096)  # cells of the grids that bounds may be checked on
-_CUTS = 6
+_CUTS = 8
 
 
 # -- choices: made by a random generator, or by Hypothesis -------------------------------------------------------------
@@ -99,7 +99,8 @@ def interval(source: Source, kind: str | None = None, cells: int | None = None) 
     if kind == "cells":  # a grid over it then has cells of one and of two floats
         cells = cells or source.choice(GRIDS)
         more = 10.0 ** source.uniform(-3.0, -0.3)
-        offset = math.log10(2.0**52 / (cells * source.choice([1.0 + more, 1.0 + more, 1.5, 2.6, 1.0])))
+        wide = source.choice([1.0 + more, 1.0 + more, 2.0 ** source.uniform(0.0, 5.0), 1.0])
+        offset = math.log10(2.0**52 / (cells * wide))
 
     def made(dial: float) -> Interval:
         width = 2.0 ** round(math.log2(10.0) * dial * size)
@@ -418,7 +419,7 @@ def vanishing(base: MeanDistance, grid: FloatArray, pair: tuple[float, float], c
             break
         weights = found.x[: len(apart)] - found.x[len(apart) : -1]
         beyond = np.abs(on_grid @ weights) - found.x[-1]
-        if beyond.max() < 0.01 * found.x[-1]:
+        if beyond.max() < 0.002 * found.x[-1]:
             break
         watched |= set(np.argsort(beyond)[-100:].tolist())
     return np.asarray(weights / max(np.abs(weights).max(), 1e-300))[:, None]
