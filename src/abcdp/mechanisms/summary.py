@@ -313,7 +313,9 @@ def _ways(distance: SummaryDistance, records: int, unit: Unit, sensitivity: floa
     derived = _Derived(distance, records, unit, sensitivity)
     if not isinstance(distance, MeanDistance) or sensitivity is not None:
         return [derived]
-    return [*(_Enforced(way, records, unit) for way in distance.contributions if way.enforced), derived]
+    # where a table's rows are all the same, it says nothing, and noise needs a scale
+    ways = [way for way in distance.contributions if way.enforced and way.one > 0]
+    return [*(_Enforced(way, records, unit) for way in ways), derived]
 
 
 def _chosen(made: list[SummaryCalibration]) -> SummaryCalibration:
