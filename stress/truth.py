@@ -26,13 +26,14 @@ from abcdp.distance import (
     PairedClipped,
     SummaryDistance,
 )
+from abcdp.distance.regime import LARGEST
 from abcdp.guarantee import Unit
 
 FloatArray = npt.NDArray[np.float64]
 Vector = list[Fraction]
 
 BITS = 1000
-_FARTHEST = 1e100
+_FARTHEST = LARGEST
 
 
 def as_fraction(value: mpmath.mpf) -> Fraction:

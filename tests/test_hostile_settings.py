@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 
@@ -70,3 +71,17 @@ def test_a_learned_summary_far_from_zero_moves_no_further_than_is_charged():
     assert trial.summaries
     assert trial.grid is not None
     assert trial.ratio(np.array([[first]]), np.array([[second]])) <= 1.0
+
+
+def test_the_range_and_the_slope_of_a_product_are_right_where_partial_products_vanish():
+    """Numbers of 1e-22 to 1e40, whose product is of ordinary size: rounded one by one they lost a twentieth of it."""
+    extents = (2.9372053129144906e-22, 1.1985679347966518e-20, 7.67297999085192e-21, 3.9929412092829427e40)
+    powers = (2, 12, 2, 6)
+    moment = Moment(dict(enumerate(powers)))
+    want = math.prod((Fraction(e) ** p for e, p in zip(extents, powers, strict=True)), start=Fraction(1))
+    low, high = moment.range_over(tuple((0.5 * e, e) for e in extents))
+    assert abs(Fraction(high) / want - 1) <= Fraction(1, 2**52)
+    assert abs(Fraction(low) * 2 ** sum(powers) / want - 1) <= Fraction(1, 2**52)
+    for column, power in enumerate(powers):
+        slope = Fraction(moment.slope(column, dict(enumerate(extents))))
+        assert abs(slope * Fraction(extents[column]) / (power * want) - 1) <= Fraction(1, 2**52)

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,10 +34,10 @@ _MOST_SLOPES = 100_000  # moments times columns
 _BLOCK = 1 << 18  # features held at once when simulated datasets are encoded
 
 
-def _power(value: float, power: int) -> float:
-    """Return value ** power, infinite where it overflows."""
+def _rounded(value: Fraction) -> float:
+    """Return the number next to a fraction, infinite where it overflows."""
     try:
-        return value**power
+        return float(value)
     except OverflowError:
         return math.inf
 
@@ -100,22 +101,28 @@ class Moment:
 
     def range_over(self, domain: tuple[Interval, ...]) -> Interval:
         """Return bounds of the product over a box, by interval arithmetic."""
-        low, high = 1.0, 1.0
+        low = high = Fraction(1)  # exact: a partial product of numbers could vanish and be scaled up again
         for column, power in self.powers:
-            a, b = domain[column]
-            ends = (_power(a, power), _power(b, power))
-            part = (0.0 if power % 2 == 0 and a < 0 < b else min(ends), max(ends))
+            a, b = (Fraction(end) for end in domain[column])
+            ends = (a**power, b**power)
+            part = (Fraction(0) if power % 2 == 0 and a < 0 < b else min(ends), max(ends))
             products = [x * y for x in (low, high) for y in part]
             low, high = min(products), max(products)
-        return low, high
+        return _rounded(low), _rounded(high)
 
     def slope(self, column: int, extents: Mapping[int, float]) -> float:
         """Return the largest slope of the product along one column, each column within its extent of zero."""
-        slope = 1.0
+        slope = Fraction(1)
         for other, power in self.powers:
-            extent = extents[other]
-            slope *= power * _power(extent, power - 1) if other == column else _power(extent, power)
-        return slope
+            extent = Fraction(extents[other])
+            slope *= power * extent ** (power - 1) if other == column else extent**power
+        return _rounded(slope)
+
+    def largest(self, extents: Mapping[int, float]) -> float:
+        """Return the largest absolute value of the product, each column within its extent of zero."""
+        return _rounded(
+            math.prod((Fraction(extents[column]) ** power for column, power in self.powers), start=Fraction(1))
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -466,7 +473,7 @@ def _columns_needed(features: tuple[Moment | Histogram, ...]) -> int:
 
 def _check_product(moment: Moment, extents: Mapping[int, float], bounds: Interval) -> None:
     """Refuse a product that could overflow, vanish, or whose bounds are nothing beside its own size."""
-    largest = math.prod(_power(extents[column], power) for column, power in moment.powers)
+    largest = moment.largest(extents)
     check_features(largest, f"the values of {moment}")
     if max(map(abs, bounds)) < SMALLEST_SHARE * largest:
         raise DistanceError(f"{moment}: its bounds are too narrow for the domain, where it reaches {largest:g}.")
