@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp import _runs
-from abcdp.bank import Bank
+from abcdp.bank import Bank, check_shards
 from abcdp.errors import AbcdpError, BankError, DataError
 from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, Outcome, SummaryCalibration
 from abcdp.model import OK
@@ -19,7 +19,6 @@ IntArray = npt.NDArray[np.int64]
 
 MEMORY = 1 << 30
 _CHOICE = 64  # bytes for each draw while the nearest of all are chosen
-_COPIES = 8  # a shard's bytes at the peak: compressed, decoded and checked, beside the shard that is being compared
 
 
 def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
@@ -60,13 +59,7 @@ def check_memory(bank: Bank, memory: int, calibration: Calibrated | None = None)
     """Raise where the bank cannot be streamed within so many bytes: a function of public facts alone."""
     if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
         raise BankError(f"memory={memory!r}: a whole number of bytes, at least 1.")
-    largest = max(bank.parts, key=lambda shard: shard.rows)
-    needed = _COPIES * largest.rows * (9 + 8 * (len(bank.parameters) + bank.header.width))
-    if needed > memory:
-        raise BankError(
-            f"shard {largest.file} holds {largest.rows} draws, and a bank is read shard by shard: that takes up to "
-            f"{needed / 2**20:.0f} MiB, above memory={memory} bytes. Allow more, or use a bank with smaller shards."
-        )
+    check_shards(bank.header, bank.parts, memory)
     chosen_at_once = isinstance(calibration, NearestCalibration) and calibration.shape == "gumbel"
     if chosen_at_once and _CHOICE * bank.draws > memory:
         raise BankError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from abcdp._files import write_atomically
+from abcdp._files import MEMORY, open_regular, read_bounded, write_atomically
 from abcdp.errors import StorageError
 
 State = Literal["absent", "empty", "file", "full"]
@@ -88,16 +88,16 @@ class Folder(abc.ABC):
         """Return the bytes of a file, None where there is none."""
 
     @abc.abstractmethod
-    def read(self, name: str) -> bytes:
-        """Return a file's content."""
+    def read(self, name: str, limit: int = MEMORY) -> bytes:
+        """Return a file's content of at most so many bytes."""
 
     @abc.abstractmethod
     def write(self, name: str, content: bytes) -> None:
         """Put a file in place in one step."""
 
     @abc.abstractmethod
-    def source(self, name: str, whole: bool = True) -> Any:
-        """Return what pyarrow reads a file from; one that is not read whole is not fetched whole."""
+    def open(self, name: str) -> Any:
+        """Return a file to read parts of, which are all that is fetched."""
 
     @abc.abstractmethod
     def sweep(self) -> None:
@@ -131,11 +131,14 @@ class LocalFolder(Folder):
         return {path.name for path in (self.path / under).glob("*")}
 
     def size(self, name: str) -> int | None:
-        path = self.path / name
-        return path.stat().st_size if path.is_file() else None
+        try:
+            return (self.path / name).stat().st_size  # also of what is no regular file, which nobody will read
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
-    def read(self, name: str) -> bytes:
-        return again(self.named(name), (self.path / name).read_bytes, (FileNotFoundError, PermissionError))
+    def read(self, name: str, limit: int = MEMORY) -> bytes:
+        refusals = (FileNotFoundError, PermissionError)
+        return again(self.named(name), lambda: read_bounded(self.path / name, limit), refusals)
 
     def write(self, name: str, content: bytes) -> None:
         place = self.path / name
@@ -150,8 +153,8 @@ class LocalFolder(Folder):
         except refusals as error:
             raise StorageError(f"{self.named(name)} cannot be written: {error.strerror}.") from error
 
-    def source(self, name: str, whole: bool = True) -> Any:
-        return self.path / name
+    def open(self, name: str) -> Any:
+        return open_regular(self.path / name)
 
     def sweep(self) -> None:
         for leftover in [*self.path.glob(".*.tmp"), *self.path.glob("*/.*.tmp")]:
@@ -200,10 +203,10 @@ class RemoteFolder(Folder):
         info = self._info(name)
         return int(info.size) if info.is_file else None
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, limit: int = MEMORY) -> bytes:
         def get() -> bytes:
             with self.filesystem.open_input_stream(f"{self.root}/{name}") as file:
-                return bytes(file.read())
+                return read_bounded(file, limit, self.named(name))
 
         return again(self.named(name), get, (FileNotFoundError,))
 
@@ -222,11 +225,7 @@ class RemoteFolder(Folder):
 
         again(self.named(name), put)
 
-    def source(self, name: str, whole: bool = True) -> Any:
-        if whole:
-            import pyarrow as pa
-
-            return pa.BufferReader(self.read(name))
+    def open(self, name: str) -> Any:
         path = f"{self.root}/{name}"
         return again(self.named(name), lambda: self.filesystem.open_input_file(path), (FileNotFoundError,))
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +20,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._shards import Shard, ShardData, decode_shard, encode_shard, shard_of
+from abcdp._files import MEMORY, json_limit, load_json
+from abcdp._shards import (
+    Shard,
+    ShardData,
+    bytes_to_read,
+    decode_shard,
+    encode_shard,
+    largest_file,
+    shard_from_json,
+    shard_of,
+    whole,
+)
 from abcdp._status import OK, STATUS_WORDS
 from abcdp._storage import Folder, open_folder
 from abcdp._support import Support, as_support, support_to_json
 from abcdp._version import __version__
 from abcdp.distance import Distance, code_behind, distance_from_json, own_for
-from abcdp.errors import BankError, DistanceError, ModelError
+from abcdp.errors import BankError, DistanceError, ModelError, StorageError
 
 __all__ = ["MANIFEST", "Bank", "Header", "Place", "Shard", "ShardData", "bank_digest", "write_manifest", "write_shard"]
 
@@ -34,7 +47,7 @@ Place = Folder | str | os.PathLike[str]
 FORMAT = 1
 MANIFEST = "manifest.json"
 _SHARDS = "shards"
-_LARGEST_MANIFEST = 256 << 20
+_MOST_HASHED = 1 << 26  # shards that a search for a part of a bank may hash: some seconds
 _SLACK = 1e-9  # simulated means may exceed their bounds by rounding, relative to the largest of them
 
 
@@ -108,21 +121,25 @@ class Bank:
     distance
         Your own :class:`~abcdp.CustomDistance`, or an object of your own class of distances, where the bank names one:
         code is never read from a bank.
+    memory
+        The bytes that reading may take, whatever the bank declares: its manifest, one shard at a time, and each array
+        of all draws. A bank that takes more is refused. None is for a bank of your own.
 
     Opening checks the manifest and the shape of every shard; content digests and bounds are checked whenever a shard is
     read, and by :meth:`verify` for all.
     """
 
-    def __init__(self, path: Place, distance: Distance | None = None) -> None:
+    def __init__(self, path: Place, distance: Distance | None = None, *, memory: int | None = MEMORY) -> None:
         folder = open_folder(path)
-        manifest = read_manifest(folder)
+        manifest = read_manifest(folder, memory)
         if manifest.get("digest") is None:
             raise BankError(
                 f"bank {folder}: unfinished. Simulate again with the same arguments: only the missing shards are made."
             )
         header = header_from_json(manifest, folder, distance)
         shards = _shards_from_json(manifest, folder)
-        self._init(header, shards, functools.partial(read_shard, folder, header))
+        check_shards(header, shards, memory)
+        self._init(header, shards, functools.partial(read_shard, folder, header), memory)
         if manifest["digest"] != self.digest:
             raise BankError(f"{folder.named(MANIFEST)}: its digest does not fit its content; it was edited or damaged.")
         there = folder.names(_SHARDS)
@@ -133,9 +150,12 @@ class Bank:
                 )
         self.path: str | None = str(folder)
 
-    def _init(self, header: Header, shards: Sequence[Shard], read: Callable[[Shard], ShardData]) -> None:
+    def _init(
+        self, header: Header, shards: Sequence[Shard], read: Callable[[Shard], ShardData], memory: int | None
+    ) -> None:
         self.header = header
         self.parts = tuple(shards)
+        self.memory = memory
         self._read = read
         self.path = None
 
@@ -144,19 +164,20 @@ class Bank:
         """Return a bank that lives in memory."""
         held = {(shard.seed, shard.number): data for shard, data in contents}
         bank = cls.__new__(cls)
-        bank._init(header, [shard for shard, _ in contents], lambda shard: held[shard.seed, shard.number])
+        bank._init(header, [shard for shard, _ in contents], lambda shard: held[shard.seed, shard.number], None)
         return bank
 
     @classmethod
-    def merge(cls, banks: Sequence[Bank | Place], to: Place | None = None) -> Bank:
+    def merge(cls, banks: Sequence[Bank | Place], to: Place | None = None, *, memory: int | None = MEMORY) -> Bank:
         """Return the bank of all draws of several, each draw once.
 
         They must share model, prior, distance and records. Shards are told apart by their seed and number, in the order
         of the banks; one that several hold counts once, and two of the same name with other content are refused. A
         release of the first bank stays valid, since its shards come first, and so does one of any bank whose shards
         still stand in a row. With `to` the draws are copied there; otherwise they are read from the banks when needed.
+        `memory` is for those that are opened here.
         """
-        opened = [bank if isinstance(bank, Bank) else cls(bank) for bank in banks]
+        opened = [bank if isinstance(bank, Bank) else cls(bank, memory=memory) for bank in banks]
         if len(opened) < 2:
             raise BankError("merging takes at least two banks.")
         origin: dict[tuple[int, int], tuple[Shard, Bank]] = {}
@@ -176,10 +197,11 @@ class Bank:
             header,
             [shard for shard, _ in origin.values()],
             lambda shard: origin[shard.seed, shard.number][1]._read(shard),
+            memory,
         )
         if to is not None:
             _write_merged(open_folder(to), merged, [bank.digest for bank in opened])
-            return cls(to, header.distance)
+            return cls(to, header.distance, memory=memory)
         return merged
 
     def select(self, keys: Sequence[tuple[int, int]]) -> Bank:
@@ -189,16 +211,15 @@ class Bank:
         if missing:
             raise BankError(f"the bank lacks {len(missing)} of {len(keys)} shards, first {missing[0]}.")
         bank = type(self).__new__(type(self))
-        bank._init(self.header, [known[seed, number] for seed, number in keys], self._read)
+        bank._init(self.header, [known[seed, number] for seed, number in keys], self._read, self.memory)
         return bank
 
     def containing(self, digest: str, shards: int) -> Bank:
         """Return the run of `shards` shards with this digest: the bank itself, or the part that a release used."""
-        for start in range(len(self.parts) - shards + 1):
-            part = self.parts[start : start + shards]
-            if bank_digest(self.header, part) == digest:
-                return self.select([(shard.seed, shard.number) for shard in part])
-        raise BankError(f"the bank {self.digest[:12]} does not contain the bank {digest[:12]}.")
+        start = _place_of(digest, shards, self.header, self.parts)
+        if start is None:
+            raise BankError(f"the bank {self.digest[:12]} does not contain the bank {digest[:12]}.")
+        return self.select([(shard.seed, shard.number) for shard in self.parts[start : start + shards]])
 
     def __repr__(self) -> str:
         return f"Bank({self.header.model!r}, draws={self.draws}, records={self.records}, digest={self.digest[:12]!r})"
@@ -269,9 +290,18 @@ class Bank:
             for start in range(0, len(self.parts), 64):  # of a million shards only a few wait at a time
                 list(readers.map(check, self.parts[start : start + 64]))
 
+    def check_room(self, numbers: int, what: str) -> None:
+        """Raise where so many numbers at once are more than the bank's limit of memory."""
+        if self.memory is not None and 8 * numbers > self.memory:
+            raise BankError(
+                f"{what} of {self.draws} draws takes up to {numbers / 2**17:.0f} MiB, above memory={self.memory} "
+                "bytes. Allow more if you trust the bank: Bank(path, memory=...), or --memory."
+            )
+
     @functools.cached_property
     def theta(self) -> FloatArray:
         """All parameters, a row per draw."""
+        self.check_room(2 * self.draws * len(self.parameters), "holding all parameters")
         return np.concatenate([data.theta for _, data in self.shards()])
 
     @functools.cached_property
@@ -282,6 +312,7 @@ class Bank:
     @functools.cached_property
     def rows(self) -> FloatArray:
         """All encoded datasets, a row per draw; NaN where the simulation failed."""
+        self.check_room(2 * self.draws * self.header.width, "holding all encoded datasets")
         return np.concatenate([data.rows for _, data in self.shards()])
 
     def take(self, rows: Sequence[int]) -> FloatArray:
@@ -303,6 +334,41 @@ def bank_digest(header: Header, shards: Sequence[Shard]) -> str:
     """Return the digest of a bank from its header and the content digests of its shards."""
     content = json.dumps([header.to_json(), [s.to_json() for s in shards]], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _place_of(digest: str, shards: int, header: Header, parts: Sequence[Shard]) -> int | None:
+    """Return where the run of so many shards with this digest starts: as :func:`bank_digest`, written once for all."""
+    if not whole(shards, 1, len(parts)):
+        return None
+    texts = [json.dumps(shard.to_json(), separators=(",", ":")).encode() for shard in parts]
+    ends = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
+    written = memoryview(b",".join(texts))
+    begun = hashlib.sha256(b"[" + json.dumps(header.to_json(), sort_keys=True, separators=(",", ":")).encode() + b",[")
+    for start in range(len(parts) - shards + 1):
+        if start * shards > _MOST_HASHED:
+            raise BankError(
+                f"looking for {shards} shards in a row among {len(parts)} takes too many steps; merge banks so that "
+                "the one that was used comes first."
+            )
+        found = begun.copy()
+        found.update(written[ends[start] : ends[start + shards] - 1])
+        found.update(b"]]")
+        if found.hexdigest() == digest:
+            return start
+    return None
+
+
+def check_shards(header: Header, shards: Sequence[Shard], memory: int | None) -> None:
+    """Raise where a shard cannot be read within so many bytes, by what is declared of it."""
+    if memory is None:
+        return
+    largest = max(shards, key=lambda shard: shard.rows)
+    needed = bytes_to_read(len(header.parameters), header.width, largest.rows)
+    if needed > memory:
+        raise BankError(
+            f"shard {largest.file} holds {largest.rows} draws, and a bank is read shard by shard: that takes up to "
+            f"{needed / 2**20:.0f} MiB, above memory={memory} bytes. Allow more, or use a bank with smaller shards."
+        )
 
 
 def _check_mergeable(first: Bank, other: Bank) -> None:
@@ -338,18 +404,20 @@ def write_manifest(folder: Place, manifest: Mapping[str, Any]) -> None:
     open_folder(folder).write(MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
 
 
-def read_manifest(folder: Folder) -> dict[str, Any]:
+def read_manifest(folder: Folder, memory: int | None = MEMORY) -> dict[str, Any]:
     """Return the manifest of a folder as plain values, its format checked."""
-    path, size = folder.named(MANIFEST), folder.size(MANIFEST)
-    if size is None:
+    path = folder.named(MANIFEST)
+    memory = MEMORY if memory is None else memory
+    limit = json_limit(memory)
+    if folder.size(MANIFEST) is None:
         what = "does not exist" if folder.state() == "absent" else "is not a bank (it has no manifest.json)"
         raise BankError(f"{folder} {what}.")
-    if size > _LARGEST_MANIFEST:
-        raise BankError(f"{path}: larger than {_LARGEST_MANIFEST >> 20} MiB; refused.")
     try:
-        manifest = json.loads(folder.read(MANIFEST))
-    except (ValueError, RecursionError):
-        raise BankError(f"{path}: not valid JSON; the file was cut or edited.") from None
+        manifest = load_json(folder.read(MANIFEST, limit), memory)
+    except StorageError:
+        raise
+    except ValueError as error:
+        raise BankError(f"{path}: not valid JSON ({error}); the file was cut or edited.") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
         raise BankError(f"{path}: not the manifest of a bank.")
     if manifest["format"] > FORMAT:
@@ -364,10 +432,6 @@ def _require(condition: bool, folder: Folder, what: str) -> None:
         raise BankError(f"{folder.named(MANIFEST)}: {what}.")
 
 
-def _whole(value: Any, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
 def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | None) -> Header:
     """Return what a manifest says of all shards, checked; `own` is a distance of the reader's that it may name."""
     names = manifest.get("parameters")
@@ -378,8 +442,8 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
     )
     for word in ("model", "prior"):
         _require(isinstance(manifest.get(word), str), folder, f"{word} must be text")
-    _require(_whole(manifest.get("records"), 1, 1 << 40), folder, "records must be a whole number above 0")
-    _require(_whole(manifest.get("columns"), 1, 1 << 20), folder, "columns must be a whole number above 0")
+    _require(whole(manifest.get("records"), 1, 1 << 40), folder, "records must be a whole number above 0")
+    _require(whole(manifest.get("columns"), 1, 1 << 20), folder, "columns must be a whole number above 0")
     limit = manifest.get("time_limit")
     _require(limit is None or (isinstance(limit, float) and limit > 0), folder, "time_limit must be seconds above 0")
     try:
@@ -393,7 +457,7 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         width = distance.width(manifest["records"])
     except DistanceError as error:
         raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
-    _require(width <= 1 << 31, folder, "rows would be too wide")
+    _require(width <= 1 << 40, folder, "rows would be too wide")
     return Header(
         model=manifest["model"],
         parameters=tuple(names),
@@ -421,18 +485,10 @@ def _shards_from_json(manifest: dict[str, Any], folder: Folder) -> list[Shard]:
     assert isinstance(entries, list)  # noqa: S101 - for the type checker
     shards = []
     for entry in entries:
-        sound = (
-            isinstance(entry, list)
-            and len(entry) == 5
-            and _whole(entry[0], 0, 1 << 128)
-            and _whole(entry[1], 0, 1 << 32)
-            and _whole(entry[2], 1, 1 << 32)
-            and _whole(entry[3], 0, entry[2])
-            and isinstance(entry[4], str)
-            and len(entry[4]) == 64
-        )
-        _require(sound, folder, "a shard is not listed as [seed, number, rows, failed, sha256]")
-        shards.append(Shard(*entry))
+        shard = shard_from_json(entry)
+        _require(shard is not None, folder, "a shard is not listed as [seed, number, rows, failed, sha256]")
+        assert shard is not None  # noqa: S101 - for the type checker
+        shards.append(shard)
     _require(len({(s.seed, s.number) for s in shards}) == len(shards), folder, "a shard is listed twice")
     return shards
 
@@ -451,14 +507,14 @@ def read_shard(folder: Folder, header: Header, shard: Shard) -> ShardData:
     """Return the content of a shard, checked against its digest and the distance's bounds."""
     path = folder.named(_file(shard))
     try:
-        source = folder.source(_file(shard))
+        content = folder.read(_file(shard), largest_file(len(header.parameters), header.width, shard.rows))
     except OSError as error:
         raise BankError(f"{path}: cannot be read ({type(error).__name__}).") from error
-    return _checked(source, path, header, shard)
+    return _checked(content, path, header, shard)
 
 
-def _checked(source: Any, path: str, header: Header, shard: Shard) -> ShardData:
-    data = decode_shard(source, path, len(header.parameters), header.width, shard.rows)
+def _checked(content: bytes, path: str, header: Header, shard: Shard) -> ShardData:
+    data = decode_shard(content, path, len(header.parameters), header.width, shard.rows)
     if data.sha256() != shard.sha256:
         raise BankError(f"{path}: its content does not fit its digest; the file was edited or damaged.")
     if int((data.status != OK).sum()) != shard.failed:
@@ -471,13 +527,17 @@ def find_shard(folder: Folder, header: Header, seed: int, number: int, rows: int
     """Return the shard that an earlier run left, or None where it is absent, another one, or has damaged content."""
     name = _file(Shard(seed, number, rows, 0, ""))
     try:
-        source = folder.source(name, whole=content)
-        shard = shard_of(source)
-        if shard is None or (shard.seed, shard.number, shard.rows) != (seed, number, rows):
+        if content:
+            found = folder.read(name, largest_file(len(header.parameters), header.width, rows))
+            shard = shard_of(io.BytesIO(found), rows)
+        else:
+            with folder.open(name) as file:
+                shard = shard_of(file, rows)
+        if shard is None or (shard.seed, shard.number) != (seed, number):
             return None
         if content:
-            _checked(source, folder.named(name), header, shard)
-    except (OSError, BankError):
+            _checked(found, folder.named(name), header, shard)
+    except (OSError, BankError, StorageError):
         return None
     return shard
 

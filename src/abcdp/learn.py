@@ -45,6 +45,7 @@ def learn(
     base = bank.distance
     if not isinstance(base, SummaryDistance) or not base.has_summary:
         raise DistanceError("learning needs a bank whose distance has a summary; make one with MMD or MeanSummary.")
+    bank.check_room(8 * bank.draws * (bank.header.width + len(bank.parameters)), "learning from all encoded datasets")
     fine = bank.status == OK
     if fine.sum() < 10 * len(bank.parameters) + 10:
         raise BankError(f"{int(fine.sum())} draws are too few to learn a summary from.")
@@ -157,4 +158,4 @@ def _encoded(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Fold
     shards = [shard for shard, _ in made]
     digest = bank_digest(header, shards)
     write_manifest(folder, {**header.to_json(), "shards": [s.to_json() for s in shards], "digest": digest})
-    return Bank(folder, distance)
+    return Bank(folder, distance, memory=None)

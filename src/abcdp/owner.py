@@ -98,7 +98,7 @@ def release(
     memory
         The bytes that reading the bank may take; it is streamed, so only a bank with huge shards needs more.
     """
-    bank = bank if isinstance(bank, Bank) else Bank(bank)
+    bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._files import write_atomically
+from abcdp._files import read_json, write_atomically
 from abcdp._trial import MEASURES, Draws, Setting, Trial, Truths, pretend
 from abcdp.bank import Bank
 from abcdp.distance import LearnedSummary, SummaryDistance
@@ -53,7 +53,6 @@ NO_BETTER = 0.9  # an error above this part of the prior's own is no better than
 _NO_NOISE = 1.05  # an error within this factor of that at the largest budget is not the noise's fault
 _SPARSE = 40  # settings of sparse vector at each budget, unless there are many numbers of accepts
 _SMALLEST_BUDGET, _LARGEST_BUDGET = 1e-9, 1e6  # what mechanisms take
-_LARGEST_PLAN = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -224,7 +223,7 @@ class Plan:
                 learned=values.get("learned", False),
                 made_with=values.get("made_with", values["bank"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise PlanError(f"not a plan: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -697,13 +696,11 @@ def _pair(estimate: Estimate | None) -> list[float] | None:
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a plan's file, which may be a stranger's, as plain values."""
     try:
-        if os.stat(path).st_size > _LARGEST_PLAN:
-            raise ValueError("it is too large")
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        values = read_json(path)
         if not isinstance(values, dict) or not isinstance(values.get("format"), int):
             raise ValueError("it has no format")
         if values["format"] > FORMAT:
             raise ValueError(f"format {values['format']} is newer than this version reads ({FORMAT}); update abcdp")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise PlanError(f"{path} is not a plan: {error}") from None
     return values

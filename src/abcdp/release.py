@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._files import write_atomically
+from abcdp._files import MEMORY, load_json, read_json, write_atomically
 from abcdp._version import __version__
 from abcdp.errors import AbcdpError, ReleaseError
 from abcdp.guarantee import Guarantee
@@ -97,6 +97,11 @@ class BankPrefix:
     shards: int
     draws: int
     failed: int
+
+    def __post_init__(self) -> None:
+        counts = (self.shards, self.draws, self.failed)
+        if not isinstance(self.digest, str) or not all(type(count) is int and count >= 0 for count in counts):
+            raise ReleaseError("a bank is named by its digest and whole numbers of shards, draws and failed draws.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,9 +240,9 @@ class Release:
     def from_bytes(cls, content: bytes) -> Release:
         """Return the release that :meth:`to_bytes` wrote."""
         try:
-            values = json.loads(content)
-        except ValueError:
-            raise ReleaseError("not a release: not valid JSON.") from None
+            values = load_json(content)
+        except ValueError as error:
+            raise ReleaseError(f"not a release: not valid JSON ({error}).") from None
         return cls.from_json(values)
 
     @classmethod
@@ -275,7 +280,7 @@ class Release:
                 software=str(values["software"]),
                 format=values["format"],
             )
-        except (AbcdpError, KeyError, TypeError, ValueError) as error:
+        except (AbcdpError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ReleaseError(f"not a release: {error}") from None
         release._check()
         return release
@@ -297,14 +302,16 @@ class Release:
             raise ReleaseError("its parameters do not fit their names.")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Release:
-        """Return the release in a file."""
+    def load(cls, path: str | os.PathLike[str], *, memory: int = MEMORY) -> Release:
+        """Return the release in a file, which may be a stranger's and take so many bytes in memory."""
         try:
-            return cls.from_bytes(Path(path).read_bytes())
+            return cls.from_json(read_json(path, memory))
         except OSError as error:
             raise ReleaseError(f"{path} cannot be read: {error.strerror}.") from None
         except ReleaseError as error:
             raise ReleaseError(f"{path}: {error}") from None
+        except ValueError as error:
+            raise ReleaseError(f"{path} is not a release: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, in one step."""

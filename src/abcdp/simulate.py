@@ -110,7 +110,7 @@ def simulate(
     if run.folder is None:
         return Bank.from_memory(run.header, [(s, d) for s, d in ordered if d is not None])
     run.close([s for s, _ in ordered])
-    return Bank(run.folder, run.header.distance)
+    return Bank(run.folder, run.header.distance, memory=None)
 
 
 def simulate_part(

@@ -57,6 +57,7 @@ def log_likelihoods(summary: Noisy, bank: Bank) -> FloatArray:
     Minus infinity where the simulation failed.
     """
     check_summary(summary, bank)
+    bank.check_room(4 * bank.draws, "holding the weights")
     parts = []
     for _, shard in bank.shards():
         found = summary.log_likelihoods(np.nan_to_num(shard.rows, nan=0.0))

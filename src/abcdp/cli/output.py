@@ -10,6 +10,10 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
+Memory = Annotated[
+    int, typer.Option(min=1, help="MiB that reading the bank may take, whatever it declares; a larger one is refused.")
+]
+
 
 def show(values: Mapping[str, Any], as_json: bool) -> None:
     """Print named values, one a line, or as JSON."""

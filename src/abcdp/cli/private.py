@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from abcdp._files import read_json
 from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
-from abcdp.cli.output import Json, show
+from abcdp.cli.output import Json, Memory, show
 
 ledger_app = typer.Typer(help="The owner's ledger of privacy budgets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -71,7 +72,7 @@ def release(
         "gaps": gaps,
         "norm": norm,
     }
-    chosen = _mechanism(bank, plan, mechanism, options)
+    chosen = _mechanism(bank, plan, mechanism, options, memory << 20)
     with _working("releasing"):
         made = answer(
             bank,
@@ -92,7 +93,7 @@ def release(
     show(values, as_json)
 
 
-def _mechanism(bank: str, plan: Path | None, kind: str, options: dict[str, Any]) -> Any:
+def _mechanism(bank: str, plan: Path | None, kind: str, options: dict[str, Any], memory: int) -> Any:
     """Return the mechanism that a plan chose, or that the options describe."""
     from abcdp.bank import Bank
     from abcdp.errors import MechanismError
@@ -102,7 +103,7 @@ def _mechanism(bank: str, plan: Path | None, kind: str, options: dict[str, Any])
         return from_options(kind, options)
     if any(value is not None and value is not False for value in options.values()):
         raise MechanismError("--plan brings its own settings: leave --epsilon and all other settings out.")
-    return planned_mechanism(plan, Bank(bank))
+    return planned_mechanism(plan, Bank(bank, memory=memory))
 
 
 def report(
@@ -111,17 +112,20 @@ def report(
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
     model: Annotated[str | None, typer.Option(help="The model, as package.module:object, for predicted data.")] = None,
     netcdf: Annotated[Path | None, typer.Option(help="Also write the posterior as netCDF.")] = None,
+    memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
     """Write a release as one HTML page: the guarantee in plain words, the numbers, the pictures."""
+    from abcdp.bank import Bank
     from abcdp.models import find
     from abcdp.posterior import posterior, save_netcdf
     from abcdp.report import report as write
 
     with _working("writing the report"):
-        page = write(release, bank, out, model=find(model) if model else None)
+        opened = Bank(bank, memory=memory << 20)
+        page = write(release, opened, out, model=find(model) if model else None)
         if netcdf:
-            save_netcdf(posterior(release, bank), netcdf)
+            save_netcdf(posterior(release, opened), netcdf)
     show({"report": str(page)} | ({"netcdf": str(netcdf)} if netcdf else {}), as_json)
 
 
@@ -226,8 +230,18 @@ def ledger_anchor(
 
     book = open_ledger(ledger)
     if reconcile is not None:
-        book.reconcile(Anchor.from_json(json.loads(reconcile.read_text(encoding="utf-8"))))
+        book.reconcile(Anchor.from_json(_anchor(reconcile)))
     typer.echo(json.dumps(book.head().to_json(), indent=1))
+
+
+def _anchor(path: Path) -> Any:
+    """Return the values of an anchor's file."""
+    from abcdp.ledger import LedgerError
+
+    try:
+        return read_json(path)
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{path} is not an anchor of a ledger: {error}") from None
 
 
 def _dataset(entry: Any, exact: bool) -> dict[str, Any]:

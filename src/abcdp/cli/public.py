@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -12,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from abcdp._files import load_json
 from abcdp._storage import shown as without_secrets
-from abcdp.cli.output import Json, show
+from abcdp.cli.output import Json, Memory, show
 from abcdp.errors import DistanceError, ModelError, PlanError, WorkerError
 
 _CONNECT = 15  # seconds to wait for a scheduler
@@ -139,12 +139,14 @@ def learn(
     bank: Annotated[str, typer.Argument(help="The folder or URL of a bank whose distance has a summary.")],
     to: Annotated[str, typer.Option(help="The folder or URL of the new bank.")],
     dims: Annotated[int | None, typer.Option(help="Directions to keep; one per parameter by default.")] = None,
+    memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
     """Learn on the public bank which few numbers tell the parameters apart, and write the bank encoded by them."""
+    from abcdp.bank import Bank
     from abcdp.learn import learn as fit
 
-    learned = fit(bank, dims=dims, to=to)
+    learned = fit(Bank(bank, memory=memory << 20), dims=dims, to=to)
     explained = learned.explained if as_json else {k: f"{v:.1%}" for k, v in learned.explained.items()}
     show(
         {
@@ -196,16 +198,18 @@ def plan(
     seed: Annotated[int, typer.Option(help="For a repeatable plan; nothing private depends on it.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write the plan, for abcdp release --plan.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the candidates and the curve over epsilon.")] = None,
+    memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
     """Choose the mechanism and its settings on simulated truths; no private data are read."""
+    from abcdp.bank import Bank
     from abcdp.guarantee import Unit
     from abcdp.models import find
     from abcdp.plan import plan as make_plan
 
     sys.path.insert(0, os.getcwd())  # models of the working folder, as python -m has it
     made = make_plan(
-        bank,
+        Bank(bank, memory=memory << 20),
         epsilon=epsilon,
         unit=Unit.parse(unit),
         delta=delta,
@@ -291,12 +295,13 @@ def _settings_of(candidate: Any) -> str:
 def bank_show(
     path: Annotated[str, typer.Argument(help="The folder or URL of the bank.")],
     verify: Annotated[bool, typer.Option("--verify", help="Read every shard and check it.")] = False,
+    memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
     """Show what a bank holds."""
     from abcdp.bank import Bank
 
-    bank = Bank(path)
+    bank = Bank(path, memory=memory << 20)
     if verify:
         bank.verify()
     show(describe(bank) | ({"verified": True} if verify else {}), as_json)
@@ -308,12 +313,13 @@ def bank_merge(
         list[str], typer.Argument(help="The folders or URLs of the banks; releases of the first stay valid.")
     ],
     to: Annotated[str, typer.Option(help="The folder or URL of the new bank.")],
+    memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
     """Merge banks of the same model, records and distance into one, each draw once."""
     from abcdp.bank import Bank
 
-    show(describe(Bank.merge(paths, to)), as_json)
+    show(describe(Bank.merge(paths, to, memory=memory << 20)), as_json)
 
 
 def describe(bank: Any) -> dict[str, Any]:
@@ -344,8 +350,10 @@ def _distance(named: str | None, bandwidth: str | None, domain: list[str] | None
         raise DistanceError("--distance names a whole distance: leave --bandwidth and --domain out.")
     if named and named.lstrip().startswith("{"):
         try:
-            return distance_from_json(json.loads(named))
-        except json.JSONDecodeError as error:
+            return distance_from_json(load_json(named.encode()))
+        except DistanceError:
+            raise
+        except ValueError as error:
             raise DistanceError(f"--distance is not valid JSON: {error}.") from None
     if named:
         found = load(named)

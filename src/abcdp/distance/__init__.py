@@ -38,6 +38,8 @@ __all__ = [
     "own_for",
 ]
 
+MOST_NESTED = 8  # distances inside distances, in a file
+_INNER = {Clipped.kind: "distance", LearnedSummary.kind: "base"}
 _DECLARED: dict[str, type[Distance]] = {
     kind.kind: kind for kind in (MMD, MeanSummary, LearnedSummary, PairedClipped, Clipped, ClusterSummary)
 }
@@ -156,6 +158,7 @@ def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
         return values  # a part that was found before
     if not isinstance(values, dict) or not isinstance(values.get("type"), str):
         raise DistanceError("a distance is declared as an object with a 'type'.")
+    _check_nesting(values)
     settings = dict(values)
     kind = settings.pop("type")
     foreign = own is not None and not _is_ours(own) and type(own) is not CustomDistance
@@ -182,3 +185,11 @@ def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
             "along: Bank(path, distance=...)."
         )
     return _DECLARED[kind].from_json(settings)
+
+
+def _check_nesting(values: Any) -> None:
+    for _ in range(MOST_NESTED):
+        values = values.get(_INNER.get(values["type"]))
+        if not isinstance(values, dict) or not isinstance(values.get("type"), str):
+            return
+    raise DistanceError(f"more than {MOST_NESTED} distances inside each other; refused.")

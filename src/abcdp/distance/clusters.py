@@ -140,6 +140,9 @@ class ClusterSummary(SummaryDistance):
     def summary_error(self) -> float:
         return 0.0
 
+    def width(self, records: int) -> int:
+        return int(self.matrix.shape[1])
+
     def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
         _check_size(records)
         most = np.array([records] * (len(STATISTICS) - 1) + [records // 2], dtype=np.float64)

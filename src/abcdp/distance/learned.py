@@ -117,6 +117,9 @@ class LearnedSummary(MeanDistance):
         low, high = self.bounds(1)
         return np.asarray(np.clip(np.einsum("ij,jk->ik", rows, self.matrix), low, high))
 
+    def width(self, records: int) -> int:
+        return len(self.limits)
+
     def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
         limits = np.array(self.limits)
         return limits[:, 0], limits[:, 1]

@@ -257,6 +257,9 @@ class MeanSummary(MeanDistance):
         inside = moment.range_over(self.domain) if self.domain is not None else None
         return moment.bounds or inside or (-math.inf, math.inf)
 
+    def width(self, records: int) -> int:
+        return sum(1 if isinstance(feature, Moment) else feature.bins for feature in self.features)
+
     def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
         low, high = [], []
         for feature, weight in self._weighted():

@@ -263,6 +263,13 @@ class MMD(MeanDistance):
             sets = np.clip(sets, pairs[:, 0], pairs[:, 1])
         return self._map.means(sets) if self.has_summary else sets.reshape(len(sets), -1)
 
+    def width(self, records: int) -> int:
+        if self.chosen == "exact":
+            return records * len(self._per_column())
+        if self.chosen == "fourier":
+            return QuadratureFeatures.count(self._per_column(), self._pairs(), self._tolerance())
+        return 2 * self.frequencies
+
     def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
         if self.has_summary:
             return -self._map.bound, self._map.bound

@@ -38,10 +38,13 @@ class _RawRows(Distance):
     def encode(self, sets: FloatArray) -> FloatArray:
         return np.clip(sets, -LARGEST, LARGEST).reshape(len(sets), -1)
 
-    def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
+    def width(self, records: int) -> int:
         if self.columns is None:
             raise DistanceError("the number of columns is not known yet: give columns=...")
-        edge = np.full(records * self.columns, LARGEST)
+        return records * self.columns
+
+    def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
+        edge = np.full(self.width(records), LARGEST)
         return -edge, edge
 
     def reference(self, data: npt.ArrayLike) -> FloatArray:
@@ -153,6 +156,9 @@ class Clipped(Distance):
 
     def encode(self, sets: FloatArray) -> FloatArray:
         return self.distance.encode(sets)
+
+    def width(self, records: int) -> int:
+        return self.distance.width(records)
 
     def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
         return self.distance.bounds(records)

@@ -39,12 +39,12 @@ _KNOWN: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (SparseVector,
 
 def mechanism_from_json(values: Any) -> Mechanism:
     """Return the mechanism that a release or a plan describes."""
-    if not isinstance(values, dict) or values.get("type") not in _KNOWN:
+    if not isinstance(values, dict) or not isinstance(values.get("type"), str) or values["type"] not in _KNOWN:
         raise MechanismError(f"a mechanism is an object with a type, one of: {', '.join(_KNOWN)}.")
     settings = {name: value for name, value in values.items() if name != "type"}
     try:
         return _KNOWN[values["type"]](**settings)
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise MechanismError(f"mechanism {values['type']!r}: {error}") from None
 
 
