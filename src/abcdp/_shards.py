@@ -160,7 +160,9 @@ def decode_shard(content: bytes, where: str, parameters: int, width: int, rows: 
             table = file.read()
     except FooterError as error:
         raise BankError(f"{where}: {error}; refused.") from error
-    except (OSError, pa.ArrowException) as error:
+    except BankError:
+        raise
+    except (OSError, ValueError, ArithmeticError, pa.ArrowException) as error:  # also names that are not Unicode
         raise BankError(f"{where}: cannot be read; the file is cut or damaged ({type(error).__name__}).") from error
     if table.num_rows != rows:
         raise BankError(f"{where}: {table.num_rows} rows where the manifest says {rows}; refused.")

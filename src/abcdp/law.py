@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -39,7 +40,7 @@ class Law:
         given: Any = self.scale
         scales = tuple(given) if isinstance(given, tuple | list) else (given,)
         numbers = all(isinstance(s, int | float) and not isinstance(s, bool) for s in scales)
-        if not scales or not numbers or not all(0 < s < math.inf for s in scales):
+        if not scales or not numbers or not all(0 < s <= sys.float_info.max for s in scales):
             raise LawError(f"scale={self.scale!r}: the scale of noise is a finite number above 0, or one per entry.")
         if isinstance(given, list):
             object.__setattr__(self, "scale", scales)

@@ -25,6 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 
 FORMAT = 2  # format 1 had no basis in its guarantee and none of these
 _WORDS = ("description", "date", "tops_up", "signature")
+_LARGEST_VALUE = 1 << 1000  # of a summary, in steps: still a floating-point number
 
 _WHOLE = {"type": "integer", "minimum": 0}
 SCHEMA: dict[str, Any] = {
@@ -328,7 +329,7 @@ def _summary_from_json(values: Any) -> ReleasedSummary | None:
     if values is None:
         return None
     numbers, steps = tuple(values["values"]), tuple(map(float, values["steps"]))
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in numbers)
+    whole = all(isinstance(v, int) and not isinstance(v, bool) and abs(v) < _LARGEST_VALUE for v in numbers)
     if not whole or not numbers or len(steps) != len(numbers) or not all(0 < step < math.inf for step in steps):
         raise ReleaseError("its summary is not a list of whole numbers with a step above 0 for each.")
     known = values.get("over_best_known")
