@@ -312,7 +312,7 @@ class Release:
         except ReleaseError as error:
             raise ReleaseError(f"{path}: {error}") from None
         except ValueError as error:
-            raise ReleaseError(f"{path} is not a release: {error}") from None
+            raise ReleaseError(f"{path}: not a release: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, in one step."""
