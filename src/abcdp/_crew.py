@@ -47,6 +47,7 @@ Pool = Literal["auto", "threads", "processes"]
 Made = tuple[Shard, ShardData | bytes | None]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, in malloc.h
+_SAFE_PATH = "PYTHONSAFEPATH"
 _PATIENCE = 5.0  # seconds between looks at whether the workers are still there
 _PAUSES = (0.0, 0.2, 1.0, 3.0, 5.0)  # seconds before a shard is given out again
 
@@ -184,12 +185,30 @@ _worker_task: Task | None = None
 
 def _start_worker(pickled: bytes) -> None:
     global _worker_task
+    os.environ.pop(_SAFE_PATH, None)  # it was for the start of this worker, not for programs that a simulator runs
     _worker_task = pickle.loads(pickled)  # noqa: S301 - made by the parent process
 
 
 def _make_in_worker(number: int, rows: int) -> Made:
     assert _worker_task is not None  # noqa: S101 - set by the initializer
     return _worker_task.make(number, rows)
+
+
+@contextlib.contextmanager
+def _safe_start() -> Iterator[None]:
+    """Let interpreters that start meanwhile import nothing from the working folder before they know this one's path.
+
+    A worker begins with that folder first on its path, and imports half of Python's own library before it is told.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_SAFE_PATH, None)
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 class _Processes(Crew):
@@ -207,14 +226,16 @@ class _Processes(Crew):
 
     def _started(self) -> ProcessPoolExecutor:
         # a fresh interpreter per worker: forking a process that runs threads can deadlock
-        return ProcessPoolExecutor(self.workers, get_context("spawn"), _start_worker, (self._pickled,))
+        with _safe_start():
+            return ProcessPoolExecutor(self.workers, get_context("spawn"), _start_worker, (self._pickled,))
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
     def submit(self, number: int, rows: int, attempt: int) -> Future[Made]:
         try:
-            future = self._pool.submit(_make_in_worker, number, rows)
+            with _safe_start():  # workers start when there is something to do
+                future = self._pool.submit(_make_in_worker, number, rows)
         except BrokenExecutor as error:  # broken meanwhile: the shards under way will say so
             future = Future()
             future.set_exception(error)

@@ -6,9 +6,11 @@ more bytes are read than a limit, and JSON is neither nested deeper nor larger t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,8 @@ _SMALLEST_LIMIT = 1 << 20
 # text, or ten where it takes four bytes a character)
 _CONTAINER, _VALUE, _BYTE, _WIDE_BYTE = 200, 64, 4, 10
 _PIECE = 1 << 24
+_STREAMS = (0, 1, 2)
+_KEPT_OF_NAME = 40  # characters of a name that its temporary file repeats: longer ones may be longer than a name can be
 _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
@@ -150,10 +154,88 @@ def read_json(path: str | os.PathLike[str], memory: int = MEMORY) -> Any:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    """Let `write` fill a temporary file beside `path`, then put it in place in one step.
+
+    A link is followed and stays. What is no regular file (a device, a pipe, a folder) is refused and not replaced.
+    """
+    place = _regular(path)
+    temporary = _beside(place)
     try:
         write(temporary)
-        os.replace(temporary, path)
+        os.replace(temporary, place)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where it cannot be removed, what went wrong before is what is told
+            temporary.unlink(missing_ok=True)
+
+
+def check_place(path: Path, size: int = 0) -> None:
+    """Raise unless a file of so many bytes can be put at a path now; nothing stays there."""
+    try:
+        place = _regular(path)
+        if place.exists() and not os.access(place, os.W_OK):
+            raise StorageError(f"{path} is there and may not be written.")
+        temporary = _beside(place)
+        try:
+            handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                _reserve(handle, size, place.parent)
+            finally:
+                os.close(handle)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except StorageError:
+        raise
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path} cannot be written: {_reason(error)}.") from None
+
+
+def check_folder(path: Path) -> None:
+    """Raise unless files can be put into a folder, which may have yet to be made."""
+    try:
+        nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not nearest.is_dir():
+            raise StorageError(f"{path} cannot be a folder: {nearest} is a file.")
+    except StorageError:
+        raise
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path} cannot be written: {_reason(error)}.") from None
+    check_place(nearest / "file")
+
+
+def _regular(path: Path) -> Path:
+    """Return where a file is to be put, links followed; raise where something else is."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return Path(os.path.realpath(path))
+    if stat.S_ISDIR(found.st_mode):
+        raise StorageError(f"{path} is a folder; name a file.")
+    if not stat.S_ISREG(found.st_mode) or _is_stream(found):
+        raise StorageError(f"{path} is no regular file, and only those are replaced; name another.")
+    return Path(os.path.realpath(path))
+
+
+def _is_stream(found: os.stat_result) -> bool:
+    """Whether a file is one of this process's streams: /dev/stdout leads to a regular file where it is redirected."""
+    for number in _STREAMS:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(found, os.fstat(number)):
+                return True
+    return False
+
+
+def _beside(place: Path) -> Path:
+    return place.with_name(f".{place.name[:_KEPT_OF_NAME]}.{secrets.token_hex(4)}.tmp")
+
+
+def _reserve(handle: int, size: int, folder: Path) -> None:
+    """Raise unless there is room for so many bytes; where it can be, they are taken, which quotas notice too."""
+    if size and hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, 0, size)
+    elif size > shutil.disk_usage(folder).free:
+        raise StorageError(f"{folder} has no room for {size} bytes.")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or "no file can have this name"

@@ -100,7 +100,8 @@ class _Child:
     def __init__(self, simulator: bytes, name: str) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-c", _CODE, str(theirs.fileno()), json.dumps(sys.path)]
+            # -P: what lies in the working folder is not imported in the place of Python's own modules
+            command = [sys.executable, "-P", "-c", _CODE, str(theirs.fileno()), json.dumps(sys.path)]
             try:
                 self.process = subprocess.Popen(  # noqa: S603 - this interpreter
                     command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True

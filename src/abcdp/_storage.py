@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, unquote_plus
 
 from abcdp._files import MEMORY, open_regular, read_bounded, write_atomically
 from abcdp.errors import StorageError
@@ -25,6 +25,8 @@ T = TypeVar("T")
 _PAUSES = (0.1, 0.5, 2.0)  # seconds before a store is tried again
 _OBJECT_STORES = ("s3", "gcs", "abfs")  # where an upload becomes visible only once it is complete
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_SECRET = re.compile("pass|pwd|secret|token|key|sig|cred|auth|sas", re.IGNORECASE)  # names of options that hold secrets
+_LONG_USER = 16  # characters from which on a user without a password may be a token
 
 
 def is_url(place: object) -> bool:
@@ -33,13 +35,44 @@ def is_url(place: object) -> bool:
 
 
 def shown(place: str) -> str:
-    """Return a path, or a URL without what may be a secret: its user, password and options."""
-    if not is_url(place):
+    """Return a path, or a URL without what may be a secret: its user, password and options.
+
+    Secrets are often not quoted as they should be. Where an @ after a question mark may belong to a password as well as
+    to an option, only the scheme is shown.
+    """
+    scheme, sign, rest = place.partition("://")
+    if not sign:
         return place
-    parts = urlsplit(place)
-    if ":" in parts.netloc and "@" in place:  # a secret with a slash or a question mark ends what seems to be the host
-        parts = urlsplit(f"{parts.scheme}://{place.rpartition('@')[2]}")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    head = re.split("[?#]", rest, maxsplit=1)[0]
+    if "@" in rest[len(head) :]:
+        return f"{scheme}://..."
+    host, slash, path = head.partition("/")
+    if ":" in host and "@" in head:  # a password with a slash ends what seems to be the host
+        host, slash, path = head.rpartition("@")[2].partition("/")
+    host = host.rpartition("@")[2]
+    if not re.fullmatch(
+        r"[^:]*(:[0-9]*)?|\[[0-9A-Fa-f:.%]*\](:[0-9]*)?", host
+    ):  # no port: half of a key and its secret
+        host = "..."
+    return f"{scheme}://{host}{slash}{path}"
+
+
+def secrets_in(place: str) -> set[str]:
+    """Return the words of a URL that no message may repeat: its password, a user as long as a token, secret options."""
+    _, sign, rest = place.partition("://")
+    if not sign:
+        return set()
+    found = set()
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    if at and ":" not in user and len(user) >= _LONG_USER:
+        found.add(user)
+    if ":" in rest.partition("/")[0] and "@" in rest:  # up to the first @ or to the last: both may be the password
+        found |= {part.partition(":")[2] for part in (rest.partition("@")[0], rest.rpartition("@")[0])}
+    for option in re.split("[?&#;]", rest)[1:]:
+        name, _, value = option.partition("=")
+        if _SECRET.search(name):
+            found.add(value)
+    return {word for one in found for word in (one, unquote(one), unquote_plus(one)) if word}
 
 
 def connect(url: str) -> tuple[Any, str]:

@@ -6,14 +6,25 @@ them.
 
 from __future__ import annotations
 
+import math
 import os
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from abcdp import _execute
 from abcdp.bank import Bank
 from abcdp.errors import DataError, MechanismError
-from abcdp.guarantee import Unit
-from abcdp.mechanisms import Calibrated, Mechanism, check_own, guarantee_of
+from abcdp.guarantee import Guarantee, Unit
+from abcdp.mechanisms import (
+    Calibrated,
+    Mechanism,
+    Nearest,
+    SparseVector,
+    SummaryCalibration,
+    check_own,
+    guarantee_of,
+)
 from abcdp.mechanisms.base import exact
 from abcdp.noise import FastNoise, Noise, OpenDPNoise
 from abcdp.private import PrivateData, load_records
@@ -24,6 +35,10 @@ if TYPE_CHECKING:
 
 NoiseName = Literal["opendp", "fast"]
 _SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
+_CHARGED = (
+    "This request was charged before that, and a charge is never taken back. Ask the same again: what is stored by now "
+    "is handed out and costs nothing. Where nothing is, fresh noise needs a new name for the request, which is charged."
+)
 
 
 def open_ledger(ledger: Any, *, create: bool = False) -> Ledger:
@@ -74,6 +89,7 @@ def release(
     noise: NoiseName = "opendp",
     columns: list[str] | None = None,
     memory: int = _execute.MEMORY,
+    at_most: float | None = None,
 ) -> Release:
     """Answer a bank of simulations with a private release, and charge the ledger for it.
 
@@ -97,14 +113,16 @@ def release(
         The columns of a CSV or Parquet file to read.
     memory
         The bytes that reading the bank may take; it is streamed, so only a bank with huge shards needs more.
+    at_most
+        The largest epsilon that this may cost. A mechanism that somebody else chose, in a plan, names its own price.
+
+    See Also
+    --------
+    preview : what it would promise, cost and let out, before anything is charged.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
-    entry = book.dataset(dataset)
-    calibration = check_request(bank, mechanism, entry)
-    source = _source(noise, calibration)
-    _execute.check_memory(bank, memory, calibration)
-    bank.verify()
+    entry, calibration, source = _admitted(bank, mechanism, book, dataset, noise, memory, at_most)
     records = load_records(data, columns)
     book.check_data(dataset, records.records)
 
@@ -113,12 +131,110 @@ def release(
     charge = book.begin(dataset, asked, exact(mechanism.epsilon), exact(calibration.delta))
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
-    _reached("after the charge")
-    result = _run(bank, records, mechanism, calibration, source, entry, request, noise).to_bytes()
-    _reached("before storing")
-    book.finish(charge, result)
-    _reached("after storing")
-    return Release.from_bytes(result)
+    try:
+        _reached("after the charge")
+        result = _run(bank, records, mechanism, calibration, source, entry, request, noise).to_bytes()
+        _reached("before storing")
+        book.finish(charge, result)
+        _reached("after storing")
+        return Release.from_bytes(result)
+    except BaseException as error:
+        error.add_note(_CHARGED)
+        raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a release would promise, cost and let out, were it asked for now.
+
+    `epsilon` and `delta` are what the ledger would charge, unless this very request was answered before: then nothing.
+    `leaves` says in words what the release would hold, in at most so many `numbers`.
+    """
+
+    guarantee: Guarantee
+    epsilon: Fraction
+    delta: Fraction
+    left_epsilon: Fraction
+    left_delta: Fraction
+    leaves: str
+    numbers: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether what is left pays for it."""
+        return self.epsilon <= self.left_epsilon and self.delta <= self.left_delta
+
+    @property
+    def left_after(self) -> tuple[Fraction, Fraction]:
+        """The epsilon and the delta that would be left; what is left now, where it is not enough."""
+        if not self.enough:
+            return self.left_epsilon, self.left_delta
+        return self.left_epsilon - self.epsilon, self.left_delta - self.delta
+
+
+def preview(
+    bank: Bank | str | os.PathLike[str],
+    mechanism: Mechanism,
+    *,
+    ledger: Any,
+    dataset: str,
+    noise: NoiseName = "opendp",
+    memory: int = _execute.MEMORY,
+    at_most: float | None = None,
+) -> Preview:
+    """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged."""
+    bank = bank if isinstance(bank, Bank) else Bank(bank)
+    entry, calibration, _ = _admitted(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
+    leaves, numbers = _leaving(bank, mechanism, calibration)
+    return Preview(
+        guarantee=guarantee_of(mechanism, calibration, bank.distance, entry.unit),
+        epsilon=exact(mechanism.epsilon),
+        delta=exact(calibration.delta),
+        left_epsilon=entry.left_epsilon,
+        left_delta=entry.left_delta,
+        leaves=leaves,
+        numbers=numbers,
+    )
+
+
+def _leaving(bank: Bank, mechanism: Mechanism, calibration: Calibrated) -> tuple[str, int]:
+    """Return in words what a release would hold, and how many numbers at most."""
+    if isinstance(calibration, SummaryCalibration):
+        count = len(calibration.steps)
+        return f"{count} numbers: the summary of the records with noise on each", count
+    assert isinstance(mechanism, SparseVector | Nearest)  # noqa: S101 - there is no other kind
+    rows, each = mechanism.accept, 1 + len(bank.parameters)
+    words = "their numbers and parameters"
+    if isinstance(mechanism, Nearest):
+        return f"{rows} rows of the bank: {words}", rows * each
+    if mechanism.gaps:
+        words, each = f"{words}, how far each was below the noisy threshold", each + 1
+    return f"at most {rows} rows of the bank: {words}; and how many draws were looked at", rows * each + 1
+
+
+def _admitted(
+    bank: Bank, mechanism: Mechanism, book: Ledger, dataset: str, noise: str, memory: int, at_most: float | None
+) -> tuple[Dataset, Calibrated, Noise]:
+    """Return the dataset, the integers and the sampler of a request, or refuse it: by public facts alone."""
+    entry = book.dataset(dataset)
+    calibration = check_request(bank, mechanism, entry)
+    _check_price(mechanism, at_most)
+    source = _source(noise, calibration)
+    _execute.check_memory(bank, memory, calibration)
+    bank.verify()
+    return entry, calibration, source
+
+
+def _check_price(mechanism: Mechanism, at_most: float | None) -> None:
+    if at_most is None:
+        return
+    if isinstance(at_most, bool) or not isinstance(at_most, int | float) or not 0 < at_most < math.inf:
+        raise MechanismError(f"at_most={at_most!r}: the largest epsilon that this may cost, a number above 0.")
+    if exact(mechanism.epsilon) > exact(at_most):
+        raise MechanismError(
+            f"the mechanism costs epsilon={mechanism.epsilon!r}, above at_most={at_most!r}; nothing was charged. Allow "
+            "more, or choose a mechanism that costs less."
+        )
 
 
 def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrated:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from abcdp._files import write_atomically
+from abcdp._harmless import harmless
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -42,7 +46,7 @@ def marginals(tree: Any) -> Any:
         if len(after) <= _MOST_RUG:
             axis.plot(after, np.zeros_like(after), "|", color=POSTERIOR, markersize=9, clip_on=False)
         axis.axvline(after.mean(), color=POSTERIOR, linewidth=1.0, linestyle="--", label="posterior mean")
-        axis.set_title(name, fontsize=10, color=INK)
+        axis.set_title(harmless(name), fontsize=10, color=INK, parse_math=False)
         axis.set_yticks([])
     for axis in axes.ravel()[len(names) :]:
         axis.set_axis_off()
@@ -69,9 +73,9 @@ def pairs(tree: Any) -> Any:
                 tree["posterior"][x].values.ravel(), tree["posterior"][y].values.ravel(), ".", color=POSTERIOR, ms=4
             )
             if i == count - 1:
-                axis.set_xlabel(x, fontsize=9)
+                axis.set_xlabel(harmless(x), fontsize=9, parse_math=False)
             if j == 0:
-                axis.set_ylabel(y, fontsize=9)
+                axis.set_ylabel(harmless(y), fontsize=9, parse_math=False)
     return figure
 
 
@@ -158,6 +162,19 @@ def _log_ticks(axis: Any, places: list[float]) -> None:
     axis.set_xscale("log")
     axis.set_xticks(places, [f"{place:.3g}" for place in places])
     axis.set_xticks([], minor=True)
+
+
+def picture_formats() -> list[str]:
+    """Return the endings that the file of a picture may have."""
+    from matplotlib.figure import Figure
+
+    return sorted(Figure().canvas.get_supported_filetypes())
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure to a file in one step, in the format of its ending."""
+    kind = path.suffix[1:].lower()
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind))
 
 
 def as_png(figure: Any) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._files import write_atomically
 from abcdp._support import Support, as_support
 from abcdp._version import __version__
 from abcdp.adjust import adjusted, enough_draws
@@ -263,7 +265,7 @@ def prior_draws(bank: Bank, most: int = PRIOR_DRAWS) -> npt.NDArray[np.float64]:
 
 def save_netcdf(tree: xarray.DataTree, path: str | os.PathLike[str]) -> None:
     """Write a posterior as netCDF; ``xarray.open_datatree`` reads it."""
-    tree.to_netcdf(os.fspath(path), engine="h5netcdf")
+    write_atomically(Path(path), lambda temporary: tree.to_netcdf(os.fspath(temporary), engine="h5netcdf"))
 
 
 def _variables(names: tuple[str, ...], theta: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from abcdp import plots
 from abcdp._files import write_atomically
+from abcdp._harmless import harmless
 from abcdp.bank import Bank
 from abcdp.errors import PosteriorWarning
 from abcdp.guarantee import most_power
@@ -65,7 +66,11 @@ def report(
             records = min(used.records, _MOST_RECORDS)
             synthetic = simulate_at(theta, model, _SETS, records, np.random.default_rng(0))
             values["predictive"] = plots.as_png(plots.predictive(synthetic))
-    environment = Environment(loader=PackageLoader("abcdp", "templates"), autoescape=select_autoescape(["html"]))
+    environment = Environment(
+        loader=PackageLoader("abcdp", "templates"),
+        autoescape=select_autoescape(["html"]),
+        finalize=lambda value: harmless(value) if isinstance(value, str) else value,
+    )
     page = environment.get_template("report.html").render(values)
     path = Path(out)
     write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from abcdp.cli.output import Json, show
+from abcdp.cli.output import Json, Lines, show
+from abcdp.cli.results import check_results
 
 ALL = "all"
 PAGE = "paper.html"
@@ -48,6 +49,7 @@ def paper(
     if delta is not None and not (len(chosen) == 1 and hasattr(chosen[0].config, "delta")):
         has = [one.name for one in EXPERIMENTS.values() if hasattr(one.config, "delta")]
         raise typer.BadParameter(f"--delta is for one of {', '.join(has)}.")
+    check_results({}, folder=str(to))
     if fresh:
         start_afresh(to)
     made = []
@@ -68,10 +70,9 @@ def paper(
         raise typer.Exit(1)
 
 
-def _in_short(made: Any, as_json: bool) -> str:
+def _in_short(made: Any, as_json: bool) -> Lines:
     lines = [f"{sum(c.holds for c in made.claims)} of {len(made.claims)} claims hold"]
-    lines += [f"    {claim.in_words()}" for claim in made.claims if not claim.holds]
-    return "\n".join(lines)
+    return Lines(lines + [claim.in_words() for claim in made.claims if not claim.holds])
 
 
 def _described(made: Any, as_json: bool) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,11 +11,15 @@ import typer
 
 from abcdp._files import read_json
 from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
-from abcdp.cli.output import Json, Memory, show
+from abcdp.cli.models import find_model
+from abcdp.cli.output import Json, Memory, say, show
+from abcdp.cli.results import PAGE_SIZE, check_results
+from abcdp.errors import AbcdpError, MechanismError
 
 ledger_app = typer.Typer(help="The owner's ledger of privacy budgets.", no_args_is_help=True, rich_markup_mode=None)
 
 Ledger = Annotated[str, typer.Argument(help="The ledger: a file, or the URL of a database.")]
+_RELEASE_HEAD, _NUMBER_SIZE = 1 << 16, 28  # bytes
 Columns = Annotated[str | None, typer.Option(help="Columns of the data file to use, separated by commas.")]
 
 
@@ -56,9 +61,17 @@ def release(
         int, typer.Option(min=1, help="MiB that reading the bank may take; one with larger shards is refused.")
     ] = 1024,
     columns: Columns = None,
+    at_most: Annotated[
+        float | None,
+        typer.Option(help="The largest epsilon that this may cost; needed with --plan where nobody can be asked."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what it promises, costs and lets out; charge and compute nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Answer a bank with a private release, and charge the ledger for it."""
+    from abcdp.bank import Bank
     from abcdp.owner import release as answer
 
     options = {
@@ -72,38 +85,99 @@ def release(
         "gaps": gaps,
         "norm": norm,
     }
-    chosen = _mechanism(bank, plan, mechanism, options, memory << 20)
+    opened = Bank(bank, memory=memory << 20)
+    chosen = _mechanism(opened, plan, mechanism, options)
+    check_results({out: _release_size(opened, chosen)})
+    asked: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "noise": noise, "memory": memory << 20}
+    if dry_run:
+        _preview(opened, chosen, asked | {"at_most": at_most}, as_json)
+        return
+    if plan is not None and at_most is None:
+        at_most = _agreed(opened, chosen, asked)
     with _working("releasing"):
-        made = answer(
-            bank,
-            data,
-            chosen,
-            ledger=ledger,
-            dataset=dataset,
-            request=request,
-            noise=noise,
-            memory=memory << 20,
-            columns=_names(columns),
+        made = answer(opened, data, chosen, request=request, columns=_names(columns), at_most=at_most, **asked)
+    try:
+        made.save(out)
+        guarantee = made.guarantee.to_json() if as_json else made.guarantee.describe()
+        values: dict[str, Any] = {"release": str(out), "mechanism": made.mechanism.kind, "guarantee": guarantee}
+        if made.summary is None:
+            values["accepted"] = len(made.accepted)
+        show(values, as_json)
+    except (OSError, AbcdpError) as error:
+        named = f" (--request {request})" if request else ""
+        error.add_note(
+            f"The release is charged and stored in the ledger. The same command again{named}, with another --out where "
+            "that was at fault, hands out the same bytes and costs nothing."
         )
-    made.save(out)
-    guarantee = made.guarantee.to_json() if as_json else made.guarantee.describe()
-    values: dict[str, Any] = {"release": str(out), "mechanism": made.mechanism.kind, "guarantee": guarantee}
-    if made.summary is None:
-        values["accepted"] = len(made.accepted)
-    show(values, as_json)
+        raise
 
 
-def _mechanism(bank: str, plan: Path | None, kind: str, options: dict[str, Any], memory: int) -> Any:
+def _mechanism(bank: Any, plan: Path | None, kind: str, options: dict[str, Any]) -> Any:
     """Return the mechanism that a plan chose, or that the options describe."""
-    from abcdp.bank import Bank
-    from abcdp.errors import MechanismError
     from abcdp.plan import planned_mechanism
 
     if plan is None:
         return from_options(kind, options)
     if any(value is not None and value is not False for value in options.values()):
         raise MechanismError("--plan brings its own settings: leave --epsilon and all other settings out.")
-    return planned_mechanism(plan, Bank(bank, memory=memory))
+    return planned_mechanism(plan, bank)
+
+
+def _release_size(bank: Any, mechanism: Any) -> int:
+    """Return about how many bytes the file of a release takes at most: texts of numbers."""
+    rows = min(getattr(mechanism, "accept", 1), bank.draws)
+    numbers = rows * (2 + len(bank.parameters)) + 3 * bank.header.width
+    return _RELEASE_HEAD + _NUMBER_SIZE * int(numbers)
+
+
+def _agreed(bank: Any, mechanism: Any, asked: dict[str, Any]) -> float:
+    """Ask whether what a plan costs may be spent, and return it; the plan is somebody's file."""
+    from abcdp.owner import preview
+
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
+        raise MechanismError(
+            f"the plan costs epsilon={mechanism.epsilon!r}: say with --at-most how much this may cost; --dry-run shows "
+            "what for. Nothing was charged."
+        )
+    seen = preview(bank, mechanism, **asked)
+    for name, text in _previewed(seen).items():
+        say(f"{name.replace('_', ' '):<20}  {text}", err=True)
+    if not typer.confirm("charge this?", default=False, err=True):
+        raise MechanismError("nothing was charged.")
+    return float(mechanism.epsilon)
+
+
+def _preview(bank: Any, mechanism: Any, asked: dict[str, Any], as_json: bool) -> None:
+    """Show what a release would be; the exit code is 1 where the budget does not suffice."""
+    from abcdp.owner import preview
+
+    with _working("checking the bank"):
+        seen = preview(bank, mechanism, **asked)
+    values = _previewed(seen)
+    if as_json:
+        values |= {"guarantee": seen.guarantee.to_json(), "numbers": seen.numbers, "enough": seen.enough}
+    show({"mechanism": mechanism.kind, **values, "charged": False if as_json else "nothing"}, as_json)
+    if not seen.enough:
+        raise typer.Exit(1)
+
+
+def _previewed(seen: Any) -> dict[str, Any]:
+    """Return a preview as lines; amounts are exact."""
+    epsilon, delta = seen.left_after
+    return {
+        "guarantee": seen.guarantee.describe(),
+        "leaves": seen.leaves,
+        "costs_epsilon": _decimal(seen.epsilon),
+        "costs_delta": _decimal(seen.delta),
+        "left_epsilon": _decimal(seen.left_epsilon),
+        "left_delta": _decimal(seen.left_delta),
+        "left_epsilon_after": _decimal(epsilon) if seen.enough else "not enough is left",
+        "left_delta_after": _decimal(delta) if seen.enough else "not enough is left",
+    }
+
+
+def _decimal(amount: Any) -> str:
+    return f"{float(amount):.12g}"
 
 
 def report(
@@ -117,13 +191,13 @@ def report(
 ) -> None:
     """Write a release as one HTML page: the guarantee in plain words, the numbers, the pictures."""
     from abcdp.bank import Bank
-    from abcdp.models import find
     from abcdp.posterior import posterior, save_netcdf
     from abcdp.report import report as write
 
+    check_results({out: PAGE_SIZE, netcdf: PAGE_SIZE})
     with _working("writing the report"):
         opened = Bank(bank, memory=memory << 20)
-        page = write(release, opened, out, model=find(model) if model else None)
+        page = write(release, opened, out, model=find_model(model) if model else None)
         if netcdf:
             save_netcdf(posterior(release, opened), netcdf)
     show({"report": str(page)} | ({"netcdf": str(netcdf)} if netcdf else {}), as_json)
@@ -141,14 +215,21 @@ def synthesize(
     as_json: Json = False,
 ) -> None:
     """Simulate private synthetic data from a release, at no further cost."""
-    import numpy as np
-
-    from abcdp.models import find
+    from abcdp._files import write_atomically
     from abcdp.synthesize import synthesize as make
 
-    data = make(release, find(model), sets, records, seed=seed)
-    np.save(out, data)
+    out = out if out.suffix == ".npy" else out.with_name(f"{out.name}.npy")
+    check_results({out: 0})
+    data = make(release, find_model(model), sets, records, seed=seed)
+    write_atomically(out, lambda temporary: _save_array(temporary, data))
     show({"synthetic_data": str(out), "shape": list(data.shape)}, as_json)
+
+
+def _save_array(path: Path, values: Any) -> None:
+    import numpy as np
+
+    with path.open("wb") as file:  # by its name numpy would write to another one
+        np.save(file, values)
 
 
 def demo(
@@ -157,7 +238,8 @@ def demo(
     """Run the whole path on made-up data: bank, ledger, private release, report."""
     from abcdp.demo import demo as run
 
-    run(to, typer.echo)
+    check_results({}, folder=str(to))
+    run(to, say)
 
 
 @ledger_app.command("create")
@@ -261,8 +343,6 @@ def _dataset(entry: Any, exact: bool) -> dict[str, Any]:
 
 def _working(what: str) -> Any:
     """Show that something lasts, where somebody watches."""
-    import sys
-
     from rich.console import Console
 
-    return Console(stderr=True).status(what) if sys.stderr.isatty() else Console(quiet=True).status(what)
+    return Console(stderr=True).status(what) if sys.stderr and sys.stderr.isatty() else Console(quiet=True).status(what)

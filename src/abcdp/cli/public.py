@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +11,13 @@ import typer
 
 from abcdp._files import load_json
 from abcdp._storage import shown as without_secrets
-from abcdp.cli.output import Json, Memory, show
+from abcdp.cli.models import find_model, find_object
+from abcdp.cli.output import Json, Memory, say, show
+from abcdp.cli.results import PICTURE_SIZE, check_results
 from abcdp.errors import DistanceError, ModelError, PlanError, WorkerError
 
 _CONNECT = 15  # seconds to wait for a scheduler
+_PLAN_SIZE = 4 << 20
 
 bank_app = typer.Typer(help="Look at banks of simulations and merge them.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -78,11 +79,9 @@ def simulate(
 
     The bank is the same whoever makes it: threads, a Dask cluster or the jobs of a batch system.
     """
-    from abcdp.models import find
     from abcdp.simulate import simulate as make_bank
     from abcdp.simulate import simulate_part
 
-    sys.path.insert(0, os.getcwd())  # models of the working folder, as python -m has it
     settings: dict[str, Any] = {
         "draws": draws,
         "records": records,
@@ -92,8 +91,9 @@ def simulate(
         "shard": shard_draws,
         "progress": False if as_json else None,
     }
-    found, by = find(model), _distance(distance, bandwidth, domain)
+    found, by = find_model(model), _distance(distance, bandwidth, domain)
     part = _part(shard, more)
+    check_results({}, folder=to)
     with _cluster(dask) as executor:
         if part is None:
             show(describe(make_bank(found, by, more=more, executor=executor, **settings)), as_json)
@@ -130,7 +130,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
     try:
         client = Client(address, timeout=_CONNECT)
     except (OSError, ValueError) as error:
-        raise WorkerError(f"--dask {address}: no scheduler answers there ({error}).") from None
+        raise WorkerError(f"--dask {without_secrets(address)}: no scheduler answers there ({error}).") from None
     with client:
         yield client
 
@@ -146,6 +146,7 @@ def learn(
     from abcdp.bank import Bank
     from abcdp.learn import learn as fit
 
+    check_results({}, folder=to)
     learned = fit(Bank(bank, memory=memory << 20), dims=dims, to=to)
     explained = learned.explained if as_json else {k: f"{v:.1%}" for k, v in learned.explained.items()}
     show(
@@ -204,10 +205,9 @@ def plan(
     """Choose the mechanism and its settings on simulated truths; no private data are read."""
     from abcdp.bank import Bank
     from abcdp.guarantee import Unit
-    from abcdp.models import find
     from abcdp.plan import plan as make_plan
 
-    sys.path.insert(0, os.getcwd())  # models of the working folder, as python -m has it
+    check_results({out: _PLAN_SIZE, plot: PICTURE_SIZE}, pictures=[plot], folder=learned_to)
     made = make_plan(
         Bank(bank, memory=memory << 20),
         epsilon=epsilon,
@@ -219,7 +219,7 @@ def plan(
         learn=learn,
         learned_to=learned_to,
         records=records,
-        model=find(model) if model else None,
+        model=find_model(model) if model else None,
         resample=resample,
         goal=goal,
         region=_region(region or []),
@@ -230,9 +230,9 @@ def plan(
     if out:
         made.save(out)
     if plot:
-        from abcdp.plots import plan_curves
+        from abcdp.plots import plan_curves, save_figure
 
-        plan_curves(made).savefig(plot)
+        save_figure(plan_curves(made), plot)
     if as_json:
         show(made.to_json(), True)
         return
@@ -254,29 +254,27 @@ def _region(texts: list[str]) -> dict[str, tuple[float, float]]:
 
 def _plan_table(made: Any) -> None:
     """Print the best candidates, the curve and the advice."""
-    typer.echo(
+    say(
         f"the best candidates at epsilon = {made.mechanism.epsilon:g} on {made.truths} pretended observations "
         f"(error of the prior: {made.prior.mean:.3f})"
     )
-    typer.echo(f"{'draws':>7} {'error':>13} {'coverage':>9} {'short':>6}  mechanism")
+    say(f"{'draws':>7} {'error':>13} {'coverage':>9} {'short':>6}  mechanism")
     best = sorted(made.candidates, key=lambda c: c.error.mean)
     kinds = {c.family for c in best}
     first = {kind: next(c for c in best if c.family == kind) for kind in kinds}
     for c in [c for c in best if c in best[:8] or c == first[c.family]]:
-        typer.echo(
+        say(
             f"{c.draws:>7} {c.error.mean:>7.3f}±{c.error.error:.3f} {c.coverage.mean:>9.0%} {c.short.mean:>6.0%}  "
             f"{_settings_of(c)}"
         )
-    typer.echo(f"\nwhat to expect, on {made.truths} others")
+    say(f"\nwhat to expect, on {made.truths} others")
     for c in made.curve:
         mark = "   <- chosen" if c == made.chosen else ""
-        typer.echo(
-            f"epsilon {c.mechanism.epsilon:>8.4g}   error {c.error.mean:.3f}±{c.error.error:.3f}   {c.family}{mark}"
-        )
-    typer.echo("")
+        say(f"epsilon {c.mechanism.epsilon:>8.4g}   error {c.error.mean:.3f}±{c.error.error:.3f}   {c.family}{mark}")
+    say("")
     for line in made.advice:
-        typer.echo(line)
-    typer.echo(f"chosen: {made.mechanism}")
+        say(line)
+    say(f"chosen: {made.mechanism}")
 
 
 def _settings_of(candidate: Any) -> str:
@@ -319,6 +317,7 @@ def bank_merge(
     """Merge banks of the same model, records and distance into one, each draw once."""
     from abcdp.bank import Bank
 
+    check_results({}, folder=to)
     show(describe(Bank.merge(paths, to, memory=memory << 20)), as_json)
 
 
@@ -344,7 +343,6 @@ def describe(bank: Any) -> dict[str, Any]:
 def _distance(named: str | None, bandwidth: str | None, domain: list[str] | None) -> Any:
     """Return the distance that the options ask for, or None for the model's own."""
     from abcdp.distance import MMD, Distance, distance_from_json
-    from abcdp.model import load
 
     if named and (bandwidth or domain):
         raise DistanceError("--distance names a whole distance: leave --bandwidth and --domain out.")
@@ -356,7 +354,7 @@ def _distance(named: str | None, bandwidth: str | None, domain: list[str] | None
         except ValueError as error:
             raise DistanceError(f"--distance is not valid JSON: {error}.") from None
     if named:
-        found = load(named)
+        found = find_object(named)
         if not isinstance(found, Distance):
             raise DistanceError(f"{named!r} is a {type(found).__name__}, not a distance.")
         return found

@@ -9,6 +9,7 @@ import typer
 
 from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
 from abcdp.cli.output import Json, show
+from abcdp.cli.results import PICTURE_SIZE, check_results, save_by
 
 
 def join(app: typer.Typer) -> None:
@@ -56,6 +57,7 @@ def audit(
         "norm": norm,
     }
     chosen = from_options(mechanism, options)
+    check_results({plot: PICTURE_SIZE}, pictures=[plot])
     result = run(
         chosen,
         bank=None if bank is None else Bank(bank),
@@ -67,7 +69,8 @@ def audit(
     )
     values = result.to_json()
     if plot is not None:
-        values["plot"] = str(draw(result, plot))
+        save_by(lambda path: draw(result, path), plot)
+        values["plot"] = str(plot)
     show(values if as_json else _in_words(values), as_json)
     if values["verdict"] != "pass":
         raise typer.Exit(1)

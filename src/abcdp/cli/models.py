@@ -1,0 +1,53 @@
+"""Models and distances that a user names on the command line: the only code of the working folder that may run."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any
+
+from abcdp.errors import AbcdpError, ModelError
+
+
+def find_model(name: str) -> Any:
+    """Return a built-in model by its name, or any as ``package.module:object``, as every command finds it."""
+    from abcdp.models import find
+
+    _reach(name)
+    return _loaded(find, name)
+
+
+def find_object(name: str) -> Any:
+    """Return the object named by ``package.module:object``."""
+    from abcdp.model import load
+
+    _reach(name)
+    return _loaded(load, name)
+
+
+def _reach(name: str) -> None:
+    """Let a module of the working folder be imported where it is asked for and is nowhere else.
+
+    The folder comes last: a file there that is called as a library does not stand in for it.
+    """
+    top = name.partition(":")[0].partition(".")[0]
+    if ":" not in name or not top or top in sys.modules:
+        return
+    try:
+        elsewhere = importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        elsewhere = False
+    if not elsewhere:
+        sys.path.append(os.getcwd())
+        importlib.invalidate_caches()
+
+
+def _loaded(load: Any, name: str) -> Any:
+    try:
+        return load(name)
+    except AbcdpError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        raise ModelError(f"{name!r} cannot be loaded ({type(error).__name__}: {error}).") from error
