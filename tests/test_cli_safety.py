@@ -421,6 +421,19 @@ def test_a_preview_is_what_the_release_turns_out_to_be(own, bank):
 # where results go
 
 
+@pytest.fixture
+def devices_are_safe(monkeypatch):
+    """See to it that a version that would replace a device, as root it could, fails instead."""
+    replace = os.replace
+
+    def guarded(source, target):
+        assert not os.path.realpath(target).startswith(("/dev/", "/proc/")), "a device would have been replaced"
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", guarded)
+
+
+@pytest.mark.usefixtures("devices_are_safe")
 def test_what_is_not_a_regular_file_is_neither_replaced_nor_followed(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "null").symlink_to(os.devnull)
@@ -472,17 +485,20 @@ def test_room_and_rights_are_asked_for(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("out", ["/dev/null", "/dev/stdout", "nowhere/r.json", "taken", "fifo", "/proc/r.json"])
-def test_a_place_for_the_release_is_tried_before_the_charge(out, own, bank):
+@pytest.mark.usefixtures("devices_are_safe")
+def test_a_place_for_the_release_is_tried_before_the_charge(out, own, bank, monkeypatch, capfd):
     (own / "taken").mkdir()
     os.mkfifo(own / "fifo")
-    error = command(*asking(bank, "--plan", "p.json", "--at-most", 2, "--out", out), cwd=own, code=2)
-    assert error.startswith("abcdp: ")
+    monkeypatch.chdir(own)
+    assert run_here(asking(bank, "--plan", "p.json", "--at-most", 2, "--out", out), monkeypatch) == 2
+    assert capfd.readouterr().err.startswith("abcdp: ")
     assert left(own) == 2
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
 def test_an_output_that_is_redirected_to_a_file_is_not_replaced(own, bank):
-    asked = map(str, asking(bank, "--plan", "p.json", "--at-most", "2", "--out", "/dev/stdout"))
+    (own / "out").symlink_to("/dev/stdout")
+    asked = map(str, asking(bank, "--plan", "p.json", "--at-most", "2", "--out", "out"))
     with (own / "log").open("wb") as log:
         line = [sys.executable, "-P", "-c", ENTRY, *asked]
         run = subprocess.run(line, cwd=own, stdout=log, stderr=subprocess.DEVNULL)

@@ -243,7 +243,7 @@ def test_a_plan_is_released_with(golden, tmp_path, name):
     arguments = [
         "release", golden / "banks" / PLANS[name]["bank"], golden / "records.csv", "--plan",
         golden / "plans" / f"{name}.json", "--ledger", golden / "ledger.db", "--dataset", "clinic", "--columns", "x",
-        "--out", tmp_path / "out.json",
+        "--out", tmp_path / "out.json", "--at-most", PLANS[name]["mechanism"]["epsilon"],
     ]  # fmt: skip
     command = [sys.executable, "-c", "from abcdp.cli import main; main()", *map(str, arguments)]
     subprocess.run(command, check=True, capture_output=True)

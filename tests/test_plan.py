@@ -672,6 +672,7 @@ def test_from_plan_to_release_on_the_command_line(tmp_path):
     registered = {"unit": UNIT, "epsilon": 2, "create": True}
     owner.register(tmp_path / "own.db", "d", tmp_path / "y.npy", **registered)
     asking = ["release", "bank", "y.npy", "--ledger", "own.db", "--dataset", "d", "--noise", "fast", "--json"]
+    asking += ["--at-most", 1]
     command(*asking, "--plan", "p.json", "--out", "r.json", cwd=tmp_path)
     honest = abcdp.Release.load(tmp_path / "r.json")
     assert honest.mechanism == made.mechanism
@@ -941,6 +942,7 @@ def test_from_a_learned_plan_to_a_release_on_the_command_line(tmp_path):
     assert made.made_with == stored.digest
     owner.register(tmp_path / "own.db", "d", tmp_path / "y.npy", unit=UNIT, epsilon=2, create=True)
     asking = ["y.npy", "--ledger", "own.db", "--dataset", "d", "--noise", "fast", "--plan", "p.json", "--out", "r.json"]
+    asking += ["--at-most", 1]
     wrong = command("release", "bank", *asking, cwd=tmp_path, fails=True)
     assert "learned on this bank: make that bank with abcdp learn" in wrong
     command("release", "learned", *asking, cwd=tmp_path)

@@ -236,7 +236,7 @@ class Guarantee:
             settings = {**values, "unit": Unit.from_json(values["unit"])}
             asserted = settings.pop("asserted")
             found = cls(**{"basis": "asserted" if asserted else "derived"} | settings)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise UnitError(f"not a guarantee: {error}") from None
         if asserted is not found.asserted:
             raise UnitError(f"not a guarantee: asserted={asserted!r} beside basis={found.basis!r}.")

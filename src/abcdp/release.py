@@ -267,7 +267,7 @@ class Release:
                 request=str(values["request"]),
                 model=str(values["model"]),
                 parameters=tuple(map(str, values["parameters"])),
-                bank=BankPrefix(**values["bank"]),
+                bank=_prefix_from_json(values["bank"]),
                 mechanism=mechanism_from_json(values["mechanism"]),
                 guarantee=Guarantee.from_json(values["guarantee"]),
                 noise=str(values["noise"]),
@@ -323,6 +323,16 @@ def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise ReleaseError(f"its {name} is not a text.")
     return value
+
+
+def _prefix_from_json(values: Any) -> BankPrefix:
+    prefix = BankPrefix(**values)
+    counts = (prefix.shards, prefix.draws, prefix.failed)
+    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in counts):
+        raise ReleaseError("its bank is not described by whole numbers.")
+    if not isinstance(prefix.digest, str):
+        raise ReleaseError("its bank has no digest.")
+    return prefix
 
 
 def _summary_from_json(values: Any) -> ReleasedSummary | None:

@@ -94,6 +94,8 @@ def _described(error: BaseException) -> tuple[str, int]:
         return f"abcdp: {error}", WRONG
     if isinstance(error, MemoryError):
         return "abcdp: there is not enough memory for this.", WRONG
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):  # none says what was read
+        return "abcdp: a file that was given is not JSON, or not in UTF-8, or nested too deeply.", WRONG
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str) else ""
         return f"abcdp: {place}{error.strerror or type(error).__name__}.", WRONG

@@ -39,13 +39,14 @@ _KNOWN: dict[str, type[Mechanism]] = {kind.kind: kind for kind in (SparseVector,
 
 def mechanism_from_json(values: Any) -> Mechanism:
     """Return the mechanism that a release or a plan describes."""
-    if not isinstance(values, dict) or not isinstance(values.get("type"), str) or values["type"] not in _KNOWN:
+    kind = values.get("type") if isinstance(values, dict) else None
+    if not isinstance(kind, str) or kind not in _KNOWN:
         raise MechanismError(f"a mechanism is an object with a type, one of: {', '.join(_KNOWN)}.")
     settings = {name: value for name, value in values.items() if name != "type"}
     try:
-        return _KNOWN[values["type"]](**settings)
+        return _KNOWN[kind](**settings)
     except (TypeError, ValueError, OverflowError) as error:
-        raise MechanismError(f"mechanism {values['type']!r}: {error}") from None
+        raise MechanismError(f"mechanism {kind!r}: {error}") from None
 
 
 def check_own(mechanism: Any) -> None:

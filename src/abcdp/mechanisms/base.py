@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import math
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
@@ -68,7 +67,7 @@ def exact(epsilon: float) -> Fraction:
 def check_epsilon(epsilon: float) -> None:
     """Raise unless epsilon can be a budget."""
     number = not isinstance(epsilon, bool) and isinstance(epsilon, int | float)
-    if not number or not math.isfinite(epsilon) or not 1e-9 <= epsilon <= 1e6:
+    if not number or not 1e-9 <= epsilon <= 1e6:
         raise MechanismError(f"epsilon={epsilon!r}: a budget is a number above 0 (between 1e-9 and 1e6).")
 
 
