@@ -26,8 +26,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the anchors of ledgers out of the home of whoever runs the tests."""
+    """Keep the anchors and the keys of ledgers out of the home of whoever runs the tests."""
     monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("ABCDP_KEYS", str(tmp_path / "keys.json"))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import stat
 import subprocess
 import sys
@@ -23,8 +24,9 @@ from abcdp._files import check_folder, check_place, write_atomically
 from abcdp._harmless import harmless, harmless_lines
 from abcdp._storage import secrets_in, shown
 from abcdp.cli import output
-from abcdp.errors import AbcdpError, MechanismError, StorageError
+from abcdp.errors import AbcdpError, MechanismError, PlanError, ReleaseError, StorageError
 from abcdp.owner import open_ledger, preview
+from abcdp.plan import planned_mechanism
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5))])
@@ -239,6 +241,31 @@ def test_settings_of_numba_in_the_working_folder_are_not_followed(tmp_path, bank
     text = command("plan", bank, "--epsilon", 1, "--truths", 3, "--no-learn", cwd=tmp_path)
     assert "chosen" in text
     assert [path.name for path in tmp_path.iterdir()] == [".numba_config.yaml"]
+
+
+def test_settings_of_matplotlib_in_the_working_folder_are_not_followed(tmp_path, bank):
+    """They may ask for TeX, which runs a program with a text of theirs."""
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nsavefig.dpi: 10\n")
+    drawn = ["plan", bank, "--epsilon", 1, "--truths", 3, "--no-learn", "--plot", tmp_path / "p.png"]
+    command(*drawn, cwd=tmp_path, env={**os.environ, "PATH": str(tmp_path)})
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bank_that_names_a_model_of_the_working_folder_does_not_import_it(tmp_path, bank):
+    shutil.copytree(bank, tmp_path / "bank")
+    manifest = tmp_path / "bank" / "manifest.json"
+    named = abcdp.Bank(bank).header.model
+    text = manifest.read_text()
+    assert json.dumps(named) in text
+    manifest.write_text(text.replace(json.dumps(named), json.dumps("evil:model")))
+    (tmp_path / "evil.py").write_text(EVIL)
+    environment = {**os.environ, "EVIL_MARK": str(tmp_path / "mark")}
+    for arguments in (["bank", "show", "bank"], ["plan", "bank", "--epsilon", 1, "--truths", 3, "--no-learn"]):
+        line = [sys.executable, "-P", "-c", ENTRY, *map(str, arguments)]
+        run = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, env=environment)
+        assert "Traceback" not in run.stderr
+        assert run.returncode in (0, 2)  # a changed manifest may be refused as such
+    assert not (tmp_path / "mark").exists()
 
 
 def test_every_command_finds_the_model_of_the_working_folder(own, bank):
@@ -629,6 +656,36 @@ def test_a_parameter_that_is_no_formula_is_drawn_as_it_stands(tmp_path):
 
 
 # errors
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("bank", "draws"), {}),
+        (("bank", "shards"), True),
+        (("bank", "digest"), 3),
+        (("examined",), float("inf")),
+        (("theta",), [[10**400]]),
+        (("accepted",), [float("inf")]),
+        (("guarantee", "epsilon"), 10**400),
+        (("mechanism", "epsilon"), 10**400),
+        (("mechanism", "type"), []),
+    ],
+    ids=map(str, range(9)),  # a number of 400 digits is no name
+)
+def test_a_release_or_plan_of_wrong_values_is_refused_as_such(path, value, strange):
+    values = json.loads((strange / "r.json").read_text())
+    inner = values
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    with pytest.raises(ReleaseError):
+        abcdp.Release.from_json(values)
+    if path[0] == "mechanism":
+        plan = json.loads((strange / "p.json").read_text()) | {"mechanism": values["mechanism"]}
+        (strange / "p.json").write_text(json.dumps(plan))
+        with pytest.raises(PlanError):
+            planned_mechanism(strange / "p.json")
 
 
 def test_a_bug_is_one_line_without_what_it_says(tmp_path, monkeypatch, capfd):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, TypeVar, get_args
 
 from abcdp.errors import UnitError
+
+_LONGEST_NAME = 100
 
 Neighbours = Literal["replace", "add-remove"]
 Basis = Literal["enforced", "derived", "asserted"]
@@ -31,6 +33,8 @@ class Unit:
         the size is private.
     at_least
         For ``"add-remove"`` a public lower bound of the size.
+    name
+        What such a change is to people, such as "one patient". It says whom the owner means and changes no guarantee.
 
     Examples
     --------
@@ -44,8 +48,11 @@ class Unit:
     change: float | tuple[float, ...] = math.inf
     neighbours: Neighbours = "replace"
     at_least: int | None = None
+    name: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isprintable() or len(self.name) > _LONGEST_NAME:
+            raise UnitError(f"name: what a unit is called is a printable text of at most {_LONGEST_NAME} characters.")
         if isinstance(self.records, bool) or not isinstance(self.records, int) or self.records < 1:
             raise UnitError(f"records={self.records!r}: a unit holds a whole number of records, at least 1.")
         change = self.change
@@ -76,6 +83,9 @@ class Unit:
 
     def describe(self) -> str:
         """Return the unit in plain words."""
+        return f"{self.name} ({self._change()})" if self.name else self._change()
+
+    def _change(self) -> str:
         if self.neighbours == "add-remove":
             return f"adding or removing one record, of a dataset with at least {self.at_least} of them"
         who = "one record" if self.records == 1 else f"up to {self.records} records"
@@ -97,6 +107,8 @@ class Unit:
         out: dict[str, Any] = {"records": self.records, "change": change, "neighbours": self.neighbours}
         if self.at_least is not None:
             out["at_least"] = self.at_least
+        if self.name:
+            out["name"] = self.name
         return out
 
     @classmethod

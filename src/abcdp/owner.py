@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,7 +33,7 @@ from abcdp.private import PrivateData, load_records
 from abcdp.release import BankPrefix, Release
 
 if TYPE_CHECKING:
-    from abcdp.ledger import Dataset, Ledger
+    from abcdp.ledger import Charge, Dataset, Ledger
 
 NoiseName = Literal["opendp", "fast"]
 _SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
@@ -41,13 +43,13 @@ _CHARGED = (
 )
 
 
-def open_ledger(ledger: Any, *, create: bool = False) -> Ledger:
-    """Return a ledger from itself, a path or a URL."""
+def open_ledger(ledger: Any, *, create: bool = False, anchor: str = "") -> Ledger:
+    """Return a ledger from itself, a path or a URL; a new one keeps its anchor where `anchor` says."""
     from abcdp.ledger import Ledger
 
     if isinstance(ledger, Ledger):
         return ledger
-    return Ledger.create(ledger) if create else Ledger(ledger)
+    return Ledger.create(ledger, anchor=anchor) if create else Ledger(ledger)
 
 
 def register(
@@ -61,6 +63,9 @@ def register(
     columns: list[str] | None = None,
     description: str = "",
     create: bool = False,
+    purpose: str = "",
+    actor: str | None = None,
+    anchor: str = "",
 ) -> Dataset:
     """Register records under a name, with the unit that all their guarantees protect and their total budget.
 
@@ -73,8 +78,18 @@ def register(
         raise DataError(f"there are fewer records than the unit's at_least={unit.at_least}.")
     if isinstance(unit.change, tuple) and len(unit.change) != records.columns:
         raise DataError(f"the unit bounds {len(unit.change)} columns, the records have {records.columns}.")
-    return open_ledger(ledger, create=create).register(
-        dataset, records.records, unit=unit, epsilon=epsilon, delta=delta, description=description
+    from abcdp.ledger.book import check_registration
+
+    check_registration(dataset, unit, epsilon, delta, description, purpose, actor)  # before a ledger is made for it
+    return open_ledger(ledger, create=create, anchor=anchor).register(
+        dataset,
+        records.records,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        description=description,
+        purpose=purpose,
+        actor=actor,
     )
 
 
@@ -90,6 +105,8 @@ def release(
     columns: list[str] | None = None,
     memory: int = _execute.MEMORY,
     at_most: float | None = None,
+    purpose: str = "",
+    actor: str | None = None,
 ) -> Release:
     """Answer a bank of simulations with a private release, and charge the ledger for it.
 
@@ -113,6 +130,8 @@ def release(
         The columns of a CSV or Parquet file to read.
     memory
         The bytes that reading the bank may take; it is streamed, so only a bank with huge shards needs more.
+    purpose, actor
+        Why, and who asks (the user of this process by default): both are written into the ledger.
     at_most
         The largest epsilon that this may cost. A mechanism that somebody else chose, in a plan, names its own price.
 
@@ -124,18 +143,28 @@ def release(
     book = open_ledger(ledger)
     entry, calibration, source = _admitted(bank, mechanism, book, dataset, noise, memory, at_most)
     records = load_records(data, columns)
-    book.check_data(dataset, records.records)
+    book.check_data(dataset, records.records, ordered=bank.distance.ordered)
 
     asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
     _reached("before the charge")
-    charge = book.begin(dataset, asked, exact(mechanism.epsilon), exact(calibration.delta))
+    leaves, _ = _leaving(bank, mechanism, calibration)
+    charge = book.begin(
+        dataset,
+        asked,
+        exact(mechanism.epsilon),
+        exact(calibration.delta),
+        purpose=purpose,
+        leaves=leaves,
+        actor=actor,
+    )
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
     try:
         _reached("after the charge")
-        result = _run(bank, records, mechanism, calibration, source, entry, request, noise).to_bytes()
+        with _burning(book, charge, actor):
+            result = _run(bank, records, mechanism, calibration, source, entry, request, noise).to_bytes()
         _reached("before storing")
-        book.finish(charge, result)
+        book.finish(charge, result, left=leaves, actor=actor)
         _reached("after storing")
         return Release.from_bytes(result)
     except BaseException as error:
@@ -235,6 +264,16 @@ def _check_price(mechanism: Mechanism, at_most: float | None) -> None:
             f"the mechanism costs epsilon={mechanism.epsilon!r}, above at_most={at_most!r}; nothing was charged. Allow "
             "more, or choose a mechanism that costs less."
         )
+
+
+@contextmanager
+def _burning(book: Ledger, charge: Charge, actor: str | None) -> Iterator[None]:
+    """Write down a run that fails: it is paid, and what came of it is never shown."""
+    try:
+        yield
+    except Exception as error:
+        book.burn(charge, reason=f"the run failed ({type(error).__name__})", actor=actor)
+        raise
 
 
 def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrated:

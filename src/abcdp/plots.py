@@ -164,6 +164,13 @@ def _log_ticks(axis: Any, places: list[float]) -> None:
     axis.set_xticks([], minor=True)
 
 
+def forget_settings() -> None:
+    """Draw as matplotlib does by itself, whatever a file of settings says: one may ask for TeX, which runs programs."""
+    import matplotlib as mpl
+
+    mpl.rcdefaults()
+
+
 def picture_formats() -> list[str]:
     """Return the endings that the file of a picture may have."""
     from matplotlib.figure import Figure

@@ -6,11 +6,13 @@ said; 3, abcdp has a bug.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
 
 _NUMBA_SETTINGS = ".numba_config.yaml"
+_PLOT_SETTINGS = "matplotlibrc"
 
 
 def main() -> None:
@@ -73,3 +75,8 @@ def _leave_working_folder_alone() -> None:
         os.environ["ABCDP_NUMBA"] = "0"
         note = f"{_NUMBA_SETTINGS} of this folder is not followed: numba is left out, and all takes longer."
         print(note, file=sys.stderr)
+    if os.path.exists(_PLOT_SETTINGS):
+        with contextlib.suppress(ImportError):
+            from abcdp.plots import forget_settings
+
+            forget_settings()

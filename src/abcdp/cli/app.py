@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._version import __version__
-from abcdp.cli import paper, private, public, trust
+from abcdp.cli import ledger, paper, private, public, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -36,5 +36,6 @@ def _root(
 
 public.join(app)
 private.join(app)
+ledger.join(app)
 trust.join(app)
 paper.join(app)

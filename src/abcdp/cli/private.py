@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from abcdp._files import read_json
 from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
 from abcdp.cli.models import find_model
 from abcdp.cli.output import Json, Memory, say, show
 from abcdp.cli.results import PAGE_SIZE, check_results
 from abcdp.errors import AbcdpError, MechanismError
 
-ledger_app = typer.Typer(help="The owner's ledger of privacy budgets.", no_args_is_help=True, rich_markup_mode=None)
-
-Ledger = Annotated[str, typer.Argument(help="The ledger: a file, or the URL of a database.")]
 _RELEASE_HEAD, _NUMBER_SIZE = 1 << 16, 28  # bytes
 Columns = Annotated[str | None, typer.Option(help="Columns of the data file to use, separated by commas.")]
 
@@ -29,10 +24,10 @@ def join(app: typer.Typer) -> None:
     app.command("report")(report)
     app.command("synthesize")(synthesize)
     app.command("demo")(demo)
-    app.add_typer(ledger_app, name="ledger")
 
 
-def _names(columns: str | None) -> list[str] | None:
+def names(columns: str | None) -> list[str] | None:
+    """Return the names in a list with commas."""
     return [name.strip() for name in columns.split(",")] if columns else None
 
 
@@ -56,6 +51,8 @@ def release(
     gaps: Gaps = False,
     norm: Norm = None,
     request: Annotated[str, typer.Option(help="A name for this request; fresh noise needs a new one.")] = "",
+    purpose: Annotated[str, typer.Option(help="Why this is asked; it is written into the ledger.")] = "",
+    actor: Annotated[str | None, typer.Option(help="Who asks; the user of this machine by default.")] = None,
     noise: Annotated[Literal["opendp", "fast"], typer.Option(help="The exact sampler.")] = "opendp",
     memory: Annotated[
         int, typer.Option(min=1, help="MiB that reading the bank may take; one with larger shards is refused.")
@@ -92,10 +89,11 @@ def release(
     if dry_run:
         _preview(opened, chosen, asked | {"at_most": at_most}, as_json)
         return
+    who: dict[str, Any] = {"purpose": purpose, "actor": actor}
     if plan is not None and at_most is None:
         at_most = _agreed(opened, chosen, asked)
     with _working("releasing"):
-        made = answer(opened, data, chosen, request=request, columns=_names(columns), at_most=at_most, **asked)
+        made = answer(opened, data, chosen, request=request, columns=names(columns), at_most=at_most, **asked, **who)
     try:
         made.save(out)
         guarantee = made.guarantee.to_json() if as_json else made.guarantee.describe()
@@ -240,105 +238,6 @@ def demo(
 
     check_results({}, folder=str(to))
     run(to, say)
-
-
-@ledger_app.command("create")
-def ledger_create(
-    ledger: Ledger,
-    dataset: Annotated[str, typer.Option(help="A name for the records.")],
-    data: Annotated[str, typer.Option(help="The records: .csv, .parquet or .npy, a file or its URL.")],
-    unit: Annotated[
-        str, typer.Option(help="Whom to protect: record, or records=18,change=1, or add-remove,at_least=100.")
-    ],
-    epsilon: Annotated[str, typer.Option(help="The total budget of these records, over all who ever ask.")],
-    delta: Annotated[str, typer.Option(help="The total delta.")] = "0",
-    description: Annotated[str, typer.Option(help="A public description.")] = "",
-    columns: Columns = None,
-    as_json: Json = False,
-) -> None:
-    """Register records with their unit and total budget, in a new ledger or an existing one."""
-    from abcdp.guarantee import Unit
-    from abcdp.owner import register
-
-    missing = "://" not in ledger and not Path(ledger).exists()
-    entry = register(
-        ledger,
-        dataset,
-        data,
-        unit=Unit.parse(unit),
-        epsilon=epsilon,
-        delta=delta,
-        columns=_names(columns),
-        description=description,
-        create=missing,
-    )
-    show(_dataset(entry, as_json), as_json)
-
-
-@ledger_app.command("show")
-def ledger_show(ledger: Ledger, as_json: Json = False) -> None:
-    """Show each dataset with its unit, its budget and what is left of it."""
-    from abcdp.owner import open_ledger
-
-    entries = [_dataset(entry, as_json) for entry in open_ledger(ledger).datasets()]
-    if as_json:
-        typer.echo(json.dumps(entries, indent=1))
-        return
-    for entry in entries:
-        show(entry, False)
-        typer.echo()
-
-
-@ledger_app.command("verify")
-def ledger_verify(ledger: Ledger, as_json: Json = False) -> None:
-    """Check the whole chain: nothing edited, cut, reordered or overspent, and not older than this machine has seen."""
-    from abcdp.owner import open_ledger
-
-    book = open_ledger(ledger)
-    book.verify()
-    show({"ledger": ledger, "verified": True, "entries": book.head().seq}, as_json)
-
-
-@ledger_app.command("anchor")
-def ledger_anchor(
-    ledger: Ledger,
-    reconcile: Annotated[
-        Path | None, typer.Option(help="Open a restored ledger, charging what this anchor knows and it has forgotten.")
-    ] = None,
-) -> None:
-    """Print the head of the chain as JSON, to keep outside; or reconcile a restored ledger with such a file."""
-    from abcdp.ledger import Anchor
-    from abcdp.owner import open_ledger
-
-    book = open_ledger(ledger)
-    if reconcile is not None:
-        book.reconcile(Anchor.from_json(_anchor(reconcile)))
-    typer.echo(json.dumps(book.head().to_json(), indent=1))
-
-
-def _anchor(path: Path) -> Any:
-    """Return the values of an anchor's file."""
-    from abcdp.ledger import LedgerError
-
-    try:
-        return read_json(path)
-    except (OSError, ValueError) as error:
-        raise LedgerError(f"{path} is not an anchor of a ledger: {error}") from None
-
-
-def _dataset(entry: Any, exact: bool) -> dict[str, Any]:
-    def amount(value: Any) -> str:
-        return str(value) if exact else f"{float(value):g}"
-
-    return {
-        "dataset": entry.name,
-        "unit": entry.unit.to_json() if exact else entry.unit.describe(),
-        "epsilon": amount(entry.epsilon),
-        "epsilon_left": amount(entry.left_epsilon),
-        "delta": amount(entry.delta),
-        "delta_left": amount(entry.left_delta),
-        "description": entry.description,
-    }
 
 
 def _working(what: str) -> Any:

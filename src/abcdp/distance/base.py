@@ -37,6 +37,7 @@ class Distance(abc.ABC):
     kind: ClassVar[str]
     has_summary: ClassVar[bool] = False
     asserted: ClassVar[bool] = False  # whether the sensitivity is the caller's word
+    ordered: ClassVar[bool] = True  # whether the order of records matters
 
     # -- what a bank stores --------------------------------------------------------------------------------------------
 
@@ -155,6 +156,8 @@ class MeanDistance(SummaryDistance):
     Neighbours move a mean by at most `unit.records` times the diameter of the record features over the number of
     records, so a subclass states the diameter and inherits the rest.
     """
+
+    ordered: ClassVar[bool] = False
 
     @property
     def rowwise(self) -> bool:

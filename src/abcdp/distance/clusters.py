@@ -75,6 +75,7 @@ class ClusterSummary(SummaryDistance):
     directions: tuple[tuple[float, ...], ...] | None = None
 
     kind: ClassVar[str] = "clusters"
+    ordered: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         try:

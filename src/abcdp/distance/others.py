@@ -151,6 +151,11 @@ class Clipped(Distance):
         """Whether the sensitivity is the caller's word."""
         return self.distance.asserted
 
+    @property
+    def ordered(self) -> bool:  # type: ignore[override]
+        """Whether the order of records matters."""
+        return self.distance.ordered
+
     def fitted(self, columns: int, pilot: FloatArray | None = None) -> Self:
         return type(self)(self.distance.fitted(columns, pilot), self.clip)
 

@@ -15,7 +15,14 @@ except ModuleNotFoundError as error:
 
 from abcdp.ledger.anchor import Anchor
 from abcdp.ledger.book import Charge, Dataset, Ledger
-from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, LedgerLocked, RequestBurnt
+from abcdp.ledger.errors import (
+    BudgetExceeded,
+    LedgerClosed,
+    LedgerError,
+    LedgerLocked,
+    NearCopyWarning,
+    RequestBurnt,
+)
 
 __all__ = [
     "Anchor",
@@ -26,5 +33,6 @@ __all__ = [
     "LedgerClosed",
     "LedgerError",
     "LedgerLocked",
+    "NearCopyWarning",
     "RequestBurnt",
 ]

@@ -17,15 +17,18 @@ from typing import Any
 import numpy.typing as npt
 
 from abcdp.guarantee import Unit
-from abcdp.ledger import anchor as anchors
+from abcdp.ledger import copies
+from abcdp.ledger import keys as key_file
 from abcdp.ledger.amount import Amount, Number
-from abcdp.ledger.anchor import Anchor
-from abcdp.ledger.chain import Chain, Entry, Kind, canonical, replay, sha256
-from abcdp.ledger.commitment import as_rows, commit
-from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, RequestBurnt
+from abcdp.ledger.anchor import Anchor, journal
+from abcdp.ledger.chain import Chain, Entry, canonical, replay, sha256
+from abcdp.ledger.commitment import as_rows, commit, commit_ordered
+from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, NearCopyWarning, RequestBurnt
+from abcdp.ledger.keys import Keys
+from abcdp.ledger.state import Kind, State
 from abcdp.ledger.store import Store
 
-FORMAT = 1
+FORMAT = 2
 _LONGEST_NAME = 200
 
 
@@ -45,16 +48,17 @@ class Dataset:
     columns: int
     records: int | None
     description: str
+    closed: bool = False
 
     @property
     def left_epsilon(self) -> Fraction:
         """What is left of epsilon."""
-        return max(Fraction(0), self.epsilon - self.spent_epsilon)
+        return Fraction(0) if self.closed else max(Fraction(0), self.epsilon - self.spent_epsilon)
 
     @property
     def left_delta(self) -> Fraction:
         """What is left of delta."""
-        return max(Fraction(0), self.delta - self.spent_delta)
+        return Fraction(0) if self.closed else max(Fraction(0), self.delta - self.spent_delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +80,46 @@ class Ledger:
     timeout
         How many seconds to wait for other processes before :class:`LedgerLocked`.
 
-    The head of the ledger is also kept in the folder ``$ABCDP_STATE`` (by default ``~/.local/state/abcdp/anchors``). A
-    ledger that is older than that, being restored from a backup, is closed until :meth:`reconcile`.
+    Its keys are in the file that ``$ABCDP_KEYS`` names (by default ``~/.config/abcdp/keys.json``), apart from it. Its
+    head is also kept in the folder ``$ABCDP_STATE`` (by default ``~/.local/state/abcdp/anchors``). A ledger that is
+    older than that, being restored from a backup, is closed until :meth:`reconcile`; one that has charges and no
+    anchor, until :meth:`adopt`.
     """
 
     def __init__(self, where: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
         self._store = Store(where, timeout)
         with self._store.reading() as chain:
-            first = chain.at(1) if chain.exists() else None
-        self.id, self._key = _identity(first, self._store.name)
+            if chain.is_older_format():
+                raise LedgerError(
+                    f"the ledger {self._store.name} has format 1, without keyed entries; bring it to format {FORMAT} "
+                    "first: abcdp ledger upgrade LEDGER"
+                )
+            first = chain.first() if chain.exists() else None
+        self.id = _identity(first, self._store.name)
+        self._keys = key_file.load(self.id)
+        self._journal = journal(self.id, self._keys)
 
     @classmethod
-    def create(cls, where: str | os.PathLike[str], *, timeout: float = 30.0) -> Ledger:
-        """Make a new ledger, where there is none."""
-        anchors.check_folder()
+    def create(cls, where: str | os.PathLike[str], *, anchor: str = "", timeout: float = 30.0) -> Ledger:
+        """Make a new ledger, where there is none; `anchor` is the URL of another place to keep its head."""
+        ledger, keys = secrets.token_hex(16), Keys.fresh(anchor=anchor)
+        journal(ledger, keys).check()
         with Store(where, timeout).creating() as chain:
-            chain.append(Kind.CREATED, key=secrets.token_hex(16), body={"format": FORMAT, "key": secrets.token_hex(32)})
-        ledger = cls(where, timeout=timeout)
-        ledger._keep_head()
-        return ledger
+            chain.trusting(ledger, keys).append(Kind.CREATED, key=ledger, body={"format": FORMAT})
+            key_file.add(ledger, keys)
+        made = cls(where, timeout=timeout)
+        made._keep_head()
+        return made
 
     def __repr__(self) -> str:
-        return f"Ledger({self._store.name!r})"
+        return f"Ledger({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The file, or the database without its password."""
+        return self._store.name
+
+    # -- datasets ------------------------------------------------------------------------------------------------------
 
     def register(
         self,
@@ -108,46 +130,131 @@ class Ledger:
         epsilon: Number,
         delta: Number = 0,
         description: str = "",
+        purpose: str = "",
+        actor: str | None = None,
     ) -> Dataset:
-        """Enter a dataset with its total budget, and a commitment to its records that reveals nothing about them."""
-        _check_words(name, unit, description)
-        budget = Amount.budget(epsilon, delta)
+        """Enter a dataset with its total budget, and commitments to its records that reveal nothing about them.
+
+        Warns of :class:`NearCopyWarning` where they are much like those of another dataset.
+        """
+        budget = check_registration(name, unit, epsilon, delta, description, purpose, actor)
         rows = as_rows(data)
-        commitment = commit(self._key, rows)
+        key = self._keys.commitments[0]
         # under add-remove the size is private, so it stays out of the ledger
         records = rows.shape[0] if unit.neighbours == "replace" else None
-        body = {"unit": unit.to_json(), "columns": rows.shape[1], "records": records, "description": description}
+        body = {
+            "unit": unit.to_json(), "columns": rows.shape[1], "records": records, "description": description,
+            "ordered": commit_ordered(key, rows), "purpose": purpose,
+        }  # fmt: skip
         with self._appending() as chain:
             if chain.registrations(name):
-                raise LedgerError(f"dataset {name!r} is already registered; its budget cannot be changed.")
-            if same := chain.find(Kind.DATASET, commitment):
-                raise LedgerError(
-                    f"the records given for dataset {name!r} are registered already, as {same.dataset!r}; "
-                    "a second name would double their budget."
-                )
-            return _dataset(chain, chain.append(Kind.DATASET, dataset=name, key=commitment, amount=budget, body=body))
+                raise LedgerError(f"dataset {name!r} is already registered; its budget can be lowered, never raised.")
+            for one in self._keys.commitments:
+                if same := chain.find(Kind.REGISTERED, commit(one, rows)):
+                    raise LedgerError(
+                        f"the records given for dataset {name!r} are registered already, as {same.dataset!r}; "
+                        "a second name would double their budget."
+                    )
+            entry = chain.append(
+                Kind.REGISTERED, dataset=name, key=commit(key, rows), amount=budget, body=body, actor=actor
+            )
+            found = _dataset(entry, chain.state(name))
+        self._say_copies(name, rows)
+        return found
+
+    def _say_copies(self, name: str, rows: Any) -> None:
+        """Warn of records much like others, and remember these; to the owner, who holds the keys, and nobody else."""
+        key = self._keys.commitments[0]
+        try:
+            alike = copies.resembling(key, self.id, name, rows)
+            copies.remember(key, self.id, name, rows)
+        except (OSError, ValueError, KeyError) as error:
+            warnings.warn(
+                f"dataset {name!r} is registered, but not compared with others ({type(error).__name__}).",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return
+        for words in alike:
+            warnings.warn(
+                f"dataset {name!r} is registered, but {words}: people who are in both have two budgets. If that is "
+                "not meant, close it.",
+                NearCopyWarning,
+                stacklevel=3,
+            )
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset as it stands."""
-        with self._store.reading() as chain:
-            return _dataset(chain, _registration(chain, name))
+        with self._reading() as chain:
+            return _dataset(_registration(chain, name), chain.state(name))
 
     def datasets(self) -> list[Dataset]:
         """Return all datasets as they stand, in the order of their registration."""
-        with self._store.reading() as chain:
-            return [_dataset(chain, entry) for entry in chain.registrations()]
+        with self._reading() as chain:
+            return [_dataset(entry, chain.state(entry.dataset)) for entry in chain.registrations()]
 
-    def check_data(self, name: str, data: npt.ArrayLike) -> None:
-        """Raise unless these are the records that were registered, in any order."""
-        with self._store.reading() as chain:
-            commitment = _registration(chain, name).key
-        if not hmac.compare_digest(commitment, commit(self._key, as_rows(data))):
+    def check_data(self, name: str, data: npt.ArrayLike, *, ordered: bool = False) -> None:
+        """Raise unless these are the records that were registered; with `ordered` also in that order.
+
+        Records registered by an older version are bound to the order in which they are first shown here.
+        """
+        rows = as_rows(data)
+        with self._reading() as chain:
+            registration = _registration(chain, name)
+            rebound = chain.find(Kind.REBOUND, name)
+        if not any(hmac.compare_digest(registration.key, commit(key, rows)) for key in self._keys.commitments):
             raise LedgerError(f"the records given are not those registered as dataset {name!r}; nothing was computed.")
+        key = self._keys.commitments[0]
+        bound = (rebound or registration).values().get("ordered")
+        if bound is None:
+            with self._appending() as chain:
+                body = {"ordered": commit_ordered(key, rows), "commitment": commit(key, rows)}
+                chain.append(Kind.REBOUND, dataset=name, key=name, body=body)
+        elif ordered and not hmac.compare_digest(bound, commit_ordered(key, rows)):
+            raise LedgerError(
+                f"the records given are those of dataset {name!r} in another order, and this distance compares records "
+                "by position: give them as they were registered; nothing was computed."
+            )
 
-    def begin(self, name: str, request: Mapping[str, Any], epsilon: Number, delta: Number = 0) -> Charge | bytes:
+    def close(self, name: str, *, reason: str, actor: str | None = None) -> Dataset:
+        """Answer no request about a dataset any more."""
+        _check_reason(reason)
+        with self._appending() as chain:
+            registration = _registration(chain, name)
+            if chain.state(name).closed:
+                raise LedgerError(f"dataset {name!r} is closed already.")
+            chain.append(Kind.CLOSED, dataset=name, key=name, body={"reason": reason}, actor=actor)
+            return _dataset(registration, chain.state(name))
+
+    def lower(self, name: str, epsilon: Number, delta: Number = 0, *, reason: str, actor: str | None = None) -> Dataset:
+        """Give a dataset a lower total budget; what is spent stays spent."""
+        _check_reason(reason)
+        budget = Amount.budget(epsilon, delta)
+        with self._appending() as chain:
+            registration = _registration(chain, name)
+            if not budget.fits(chain.state(name).budget):
+                raise LedgerError(f"dataset {name!r}: a budget is only ever lowered; nothing was changed.")
+            key = f"{name} {chain.head().seq + 1}"
+            chain.append(Kind.BUDGET, dataset=name, key=key, amount=budget, body={"reason": reason}, actor=actor)
+            return _dataset(registration, chain.state(name))
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        name: str,
+        request: Mapping[str, Any],
+        epsilon: Number,
+        delta: Number = 0,
+        *,
+        purpose: str = "",
+        leaves: str = "",
+        actor: str | None = None,
+    ) -> Charge | bytes:
         """Charge a dataset for a request, before anything is computed; for a request seen before, return its result.
 
-        The charge is on disk when this returns; a refusal, such as :class:`BudgetExceeded`, charges nothing.
+        `leaves` says in words what will leave. The charge is on disk when this returns; a refusal, such as
+        :class:`BudgetExceeded`, charges nothing.
         """
         try:
             key = sha256(canonical([name, dict(request)]))
@@ -155,37 +262,60 @@ class Ledger:
             raise LedgerError("a request is made of JSON values: text, finite numbers, true, false, null.") from None
         cost = Amount.charge(epsilon, delta)
         with self._appending() as chain:
-            registration = _registration(chain, name)
-            if chain.find(Kind.CHARGE, key):
+            _registration(chain, name)
+            if chain.find(Kind.CHARGED, key):
                 return _stored_result(chain, name, key)
-            _check_budget(name, cost, spent=chain.spent(name), total=registration.amount)
-            entry = chain.append(Kind.CHARGE, dataset=name, key=key, amount=cost, body={"request": dict(request)})
+            _check_budget(name, cost, chain.state(name))
+            body = {"request": dict(request), "purpose": purpose, "leaves": leaves}
+            entry = chain.append(Kind.CHARGED, dataset=name, key=key, amount=cost, body=body, actor=actor)
         return Charge(name, key, entry.seq)
 
-    def finish(self, charge: Charge, result: bytes) -> None:
+    def finish(self, charge: Charge, result: bytes, *, left: str = "", actor: str | None = None) -> None:
         """Keep the result of a charge, once; from now on :meth:`begin` returns it for the same request."""
-        body = {"result": base64.b64encode(result).decode()}
+        body = {"result": base64.b64encode(result).decode(), "left": left}
         with self._appending() as chain:
-            paid = chain.at(charge.seq)
-            if paid is None or (paid.kind, paid.dataset, paid.key) != (Kind.CHARGE, charge.dataset, charge.request):
-                raise LedgerError(f"charge {charge.seq} of dataset {charge.dataset!r} is not in this ledger.")
-            if chain.find(Kind.RESULT, charge.request):
-                raise LedgerError(f"charge {charge.seq} of dataset {charge.dataset!r} already has its result.")
-            chain.append(Kind.RESULT, dataset=charge.dataset, key=charge.request, body=body)
+            self._check_open(chain, charge)
+            chain.append(Kind.STORED, dataset=charge.dataset, key=charge.request, body=body, actor=actor)
+
+    def burn(self, charge: Charge, *, reason: str, actor: str | None = None) -> None:
+        """Write down that the run of a charge failed: it stays paid, and no result will ever be stored for it."""
+        with self._appending() as chain:
+            self._check_open(chain, charge)
+            chain.append(Kind.BURNT, dataset=charge.dataset, key=charge.request, body={"reason": reason}, actor=actor)
+
+    @staticmethod
+    def _check_open(chain: Chain, charge: Charge) -> None:
+        paid = chain.at(charge.seq)
+        if paid is None or (paid.kind, paid.dataset, paid.key) != (Kind.CHARGED, charge.dataset, charge.request):
+            raise LedgerError(f"charge {charge.seq} of dataset {charge.dataset!r} is not in this ledger.")
+        for kind, word in ((Kind.STORED, "already has its result"), (Kind.BURNT, "is burnt")):
+            if chain.find(kind, charge.request):
+                raise LedgerError(f"charge {charge.seq} of dataset {charge.dataset!r} {word}.")
+
+    def history(self, name: str | None = None) -> list[Entry]:
+        """Return every entry, or those of one dataset, each checked."""
+        with self._reading() as chain:
+            replayed = list(chain)
+        replay(replayed, self.id, self._keys)
+        return [entry for entry in replayed if name is None or entry.dataset == name]
+
+    # -- trust ---------------------------------------------------------------------------------------------------------
 
     def verify(self) -> None:
         """Raise :class:`LedgerError`, naming the entry, unless the whole chain is intact and obeys the rules."""
-        seen = anchors.read(self.id)  # first: the chain may grow meanwhile, and its anchor with it
-        with self._store.reading() as chain:
-            replay(chain)
+        seen = self._journal.last()  # first: the chain may grow meanwhile, and its anchor with it
+        with self._reading() as chain:
+            replay(chain, self.id, self._keys)
+            chain.last_entries()
             self._check_not_older(chain, seen)
 
     def head(self) -> Anchor:
         """Return the last entry and what was spent: export it, to notice elsewhere that a backup was restored."""
-        with self._store.reading() as chain:
-            return self._head(chain)
+        with self._reading() as chain:
+            head = chain.head()
+            return Anchor(ledger=self.id, seq=head.seq, hash=head.hash, debits=tuple(chain.debits()))
 
-    def reconcile(self, anchor: Anchor | None = None) -> None:
+    def reconcile(self, anchor: Anchor | None = None, *, actor: str | None = None) -> None:
         """Open a ledger that was restored from a backup, after charging whatever the backup has forgotten.
 
         Adds each charge that the chain lacks and that the anchor lists, or the anchor kept on this machine: never
@@ -193,35 +323,71 @@ class Ledger:
         """
         if anchor is not None and anchor.ledger != self.id:
             raise LedgerError("the anchor belongs to another ledger; nothing was changed.")
-        with self._store.writing() as chain:
-            for seen in (anchor, anchors.read(self.id)):
+        with self._writing() as chain:
+            for seen in (anchor, self._journal.all()):
                 if seen is not None:
-                    _add_lost(chain, seen)
+                    add_lost(chain, seen, actor)
         self._keep_head(reopen=True)
+
+    def adopt(self, *, reason: str, actor: str | None = None) -> None:
+        """Vouch for a ledger that has charges and no anchor here: that it is whole, and not a restored backup."""
+        _check_reason(reason)
+        with self._writing() as chain:
+            if self._journal.last() is not None:
+                raise LedgerError("this ledger has an anchor here already; nothing was changed.")
+            chain.append(Kind.ADOPTED, key=chain.head().hash, body={"reason": reason}, actor=actor)
+        self._keep_head()
+
+    def move_anchor(self, url: str) -> None:
+        """Keep the anchor at another place from now on: a URL of any storage, or nothing for this machine's folder."""
+        with self._writing() as chain:
+            self._check_not_older(chain, self._journal.last())
+        key_file.move_anchor(self.id, url)
+        self._keys = key_file.load(self.id)
+        self._journal = journal(self.id, self._keys)
+        self._keep_head(reopen=True)
+
+    def note_head(self) -> None:
+        """Write the head down outside of the ledger, whatever was there before."""
+        self._keep_head(reopen=True)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Chain]:
+        with self._store.reading() as chain:
+            yield chain.trusting(self.id, self._keys)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Chain]:
+        with self._store.writing() as chain:
+            yield chain.trusting(self.id, self._keys)
 
     @contextmanager
     def _appending(self) -> Iterator[Chain]:
         """Yield the chain, locked and not older than its anchor; then commit, then keep the new head."""
-        anchors.check_folder()  # before anything is charged
-        with self._store.writing() as chain:
-            self._check_not_older(chain, anchors.read(self.id))
+        self._journal.check()  # before anything is charged
+        with self._writing() as chain:
+            self._check_not_older(chain, self._journal.last())
             before = chain.head()
             yield chain
             grown = chain.head() != before
         if grown:
             self._keep_head()
 
-    def _check_not_older(self, chain: Chain, seen: Anchor | None) -> None:
-        if seen is None or _holds(chain, seen):
+    def _check_not_older(self, chain: Chain, seen: Any) -> None:
+        if seen is None:
+            if any(True for _ in chain.debits()):
+                raise LedgerClosed(
+                    f"this ledger has entries, but {self._journal.name} has no anchor of it: it may be a restored "
+                    "backup, or an attempt to spend twice. It stays closed until somebody vouches for it: "
+                    'abcdp ledger anchor LEDGER --adopt --reason "..."'
+                )
+            return
+        if _holds(chain, seen.seq, seen.hash):
             return
         raise LedgerClosed(
             "this ledger is older than what this machine has seen (restored from a backup?); it stays closed until "
             f"`ledger.reconcile(anchor)`, which charges what it has forgotten: entry {seen.seq} is not what it was."
         )
-
-    def _head(self, chain: Chain) -> Anchor:
-        head = chain.head()
-        return Anchor(ledger=self.id, seq=head.seq, hash=head.hash, debits=tuple(chain.debits(head.seq)))
 
     def _keep_head(self, *, reopen: bool = False) -> None:
         """Write the head down outside, under the ledger's lock: so the note never goes backwards.
@@ -230,8 +396,12 @@ class Ledger:
         committed stays: an anchor that lags behind is safe, so a failure is a warning.
         """
         try:
-            with self._store.writing() as chain:
-                anchors.keep(self._head(chain), reopen=reopen)
+            with self._writing() as chain:
+                last, head = self._journal.last(), chain.head()
+                if last is not None and last.seq >= head.seq and not reopen:
+                    return
+                known = 0 if last is None or reopen else last.seq
+                self._journal.keep(head.seq, head.hash, list(chain.debits(known)))
         except (LedgerError, OSError) as error:
             warnings.warn(
                 f"the ledger is written but its head could not be noted outside of it: {error}",
@@ -240,27 +410,36 @@ class Ledger:
             )
 
 
-def _identity(first: Entry | None, name: str) -> tuple[str, bytes]:
-    """Return the id and the key that the first entry holds."""
+def _identity(first: Entry | None, name: str) -> str:
+    """Return the id that the first entry holds."""
     try:
         if first is None or first.kind != Kind.CREATED or not re.fullmatch("[0-9a-f]{32}", first.key):
             raise ValueError
-        values = first.values()
-        version, key = int(values["format"]), bytes.fromhex(values["key"])
+        version = int(first.values()["format"])
     except (KeyError, TypeError, ValueError):
         raise LedgerError(f"{name} is not a ledger; Ledger.create makes one, at another place.") from None
     if version > FORMAT:
         raise LedgerError(f"the ledger {name} has format {version}, this abcdp knows {FORMAT}: install a newer abcdp.")
-    return first.key, key
+    return first.key
 
 
-def _check_words(name: str, unit: Unit, description: str) -> None:
+def check_registration(
+    name: str, unit: Unit, epsilon: Number, delta: Number, description: str, purpose: str, actor: str | None
+) -> Amount:
+    """Return the budget of a dataset to be registered, or raise where something said of it cannot be."""
     if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= _LONGEST_NAME:
         raise LedgerError(f"the name of a dataset is a printable text of 1 to {_LONGEST_NAME} characters.")
     if not isinstance(unit, Unit):
         raise LedgerError("unit: say whom the guarantees protect, for instance unit=Unit().")
-    if not isinstance(description, str):
-        raise LedgerError("description: give a text.")
+    for what, text in (("description", description), ("purpose", purpose), ("actor", actor or "")):
+        if not isinstance(text, str):
+            raise LedgerError(f"{what}: give a text.")
+    return Amount.budget(epsilon, delta)
+
+
+def _check_reason(reason: str) -> None:
+    if not isinstance(reason, str) or not reason.strip():
+        raise LedgerError("reason: say in words why; it is written into the ledger.")
 
 
 def _registration(chain: Chain, name: str) -> Entry:
@@ -269,10 +448,10 @@ def _registration(chain: Chain, name: str) -> Entry:
     raise LedgerError(f"dataset {name!r} is not registered in this ledger.")
 
 
-def _dataset(chain: Chain, entry: Entry) -> Dataset:
+def _dataset(entry: Entry, state: State) -> Dataset:
     values = entry.values()
-    epsilon, delta = entry.amount.fractions()
-    spent_epsilon, spent_delta = chain.spent(entry.dataset).fractions()
+    epsilon, delta = state.budget.fractions()
+    spent_epsilon, spent_delta = (state.spent + state.reserved).fractions()
     return Dataset(
         name=entry.dataset,
         unit=Unit.from_json(values["unit"]),
@@ -283,11 +462,12 @@ def _dataset(chain: Chain, entry: Entry) -> Dataset:
         columns=values["columns"],
         records=values["records"],
         description=values["description"],
+        closed=state.closed,
     )
 
 
 def _stored_result(chain: Chain, name: str, key: str) -> bytes:
-    if result := chain.find(Kind.RESULT, key):
+    if result := chain.find(Kind.STORED, key):
         return base64.b64decode(result.values()["result"])
     raise RequestBurnt(
         f"this request on dataset {name!r} was charged and has no result: its run crashed, or still runs. "
@@ -295,10 +475,12 @@ def _stored_result(chain: Chain, name: str, key: str) -> bytes:
     )
 
 
-def _check_budget(name: str, cost: Amount, *, spent: Amount, total: Amount) -> None:
-    if (spent + cost).fits(total):
+def _check_budget(name: str, cost: Amount, state: State) -> None:
+    if state.closed:
+        raise LedgerError(f"dataset {name!r} is closed: its owner answers no more requests. Nothing was charged.")
+    left = state.left
+    if cost.fits(left):
         return
-    left = spent.left_of(total)
     (asked_epsilon, asked_delta), (left_epsilon, left_delta) = cost.texts(), left.texts()
     if cost.epsilon > left.epsilon:
         word, asked, rest = "epsilon", asked_epsilon, left_epsilon
@@ -310,16 +492,17 @@ def _check_budget(name: str, cost: Amount, *, spent: Amount, total: Amount) -> N
     )
 
 
-def _holds(chain: Chain, anchor: Anchor) -> bool:
-    entry = chain.at(anchor.seq)
-    return entry is not None and entry.hash == anchor.hash
+def _holds(chain: Chain, seq: int, head: str) -> bool:
+    entry = chain.at(seq)
+    return entry is not None and head in (entry.hash, entry.name)
 
 
-def _add_lost(chain: Chain, anchor: Anchor) -> None:
-    if _holds(chain, anchor) or chain.find(Kind.RECONCILED, anchor.hash):
+def add_lost(chain: Chain, anchor: Anchor, actor: str | None = None) -> None:
+    """Charge what an anchor knows and the chain has forgotten, once."""
+    if _holds(chain, anchor.seq, anchor.hash) or chain.find(Kind.RECONCILED, anchor.hash):
         return
-    known = {debit.entry for debit in chain.debits(chain.head().seq)}
+    known = {debit.entry for debit in chain.debits()}
     for debit in anchor.debits:
         if debit.entry not in known and debit.amount != Amount():
-            chain.append(Kind.LOST, dataset=debit.dataset, key=debit.entry, amount=debit.amount)
-    chain.append(Kind.RECONCILED, key=anchor.hash, body={"seq": anchor.seq})
+            chain.append(Kind.LOST, dataset=debit.dataset, key=debit.entry, amount=debit.amount, actor=actor)
+    chain.append(Kind.RECONCILED, key=anchor.hash, body={"seq": anchor.seq}, actor=actor)

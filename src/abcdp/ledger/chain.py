@@ -1,11 +1,17 @@
-"""The chain: an append-only table of entries, each with a hash over itself and the hash before it."""
+"""The chain: an append-only table of entries, each with a hash over itself and the one before, and a keyed code.
+
+Every entry also holds the state of its dataset after it, and a digest of which entry is the last of each dataset. So a
+charge needs to look at two entries only, the last one and the last one of its dataset, whatever the length of the
+chain: if their codes are right, nobody without the key has changed or removed anything that the charge depends on.
+"""
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -13,50 +19,53 @@ import sqlalchemy as sa
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.anchor import Debit
 from abcdp.ledger.errors import LedgerError
+from abcdp.ledger.keys import Keys
+from abcdp.ledger.state import DEBITS, WHOLE, FaultError, Kind, Rules, State, after
 
+START = "0" * 64
+OLDER = "entries"  # the table of format 1
 
-class Kind:
-    """The kinds of entries, and what is the key of each: no two entries of one kind share it."""
-
-    CREATED = "created"  # the first entry; the ledger's id
-    DATASET = "dataset"  # a registration, with the budget as its amount; the commitment to the records
-    CHARGE = "charge"  # the digest of the request
-    RESULT = "result"  # that of its charge
-    LOST = "lost"  # a charge that a restored backup had forgotten; the hash of the entry that was lost
-    RECONCILED = "reconciled"  # the hash of the anchor's head
-
-
-_START = "0" * 64
-
-_metadata = sa.MetaData()
+metadata = sa.MetaData()
 entries = sa.Table(
-    "entries",
-    _metadata,
+    "abcdp_entries",
+    metadata,
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Text, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("dataset", sa.Text, nullable=False),
     sa.Column("key", sa.Text, nullable=False),
     sa.Column("epsilon", sa.BigInteger, nullable=False),
     sa.Column("delta", sa.BigInteger, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("heads", sa.Text, nullable=False),
     sa.Column("previous", sa.Text, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("mac", sa.Text, nullable=False),
     sa.UniqueConstraint("kind", "key"),
-    sa.Index("entries_by_dataset", "dataset", "kind"),
+    sa.Index("abcdp_entries_by_dataset", "dataset", "seq"),
+)
+# which entry is the last of each dataset: a shortcut that the entries' own digests confirm
+heads = sa.Table(
+    "abcdp_heads",
+    metadata,
+    sa.Column("dataset", sa.Text, primary_key=True),
+    sa.Column("seq", sa.Integer, nullable=False),
 )
 
-# Guards against accidents; whoever means to can drop them, and verify() tells.
+# Guards against accidents; whoever means to can drop them, and the codes tell.
 _GUARDS = {
     "sqlite": [
-        f"CREATE TRIGGER entries_no_{verb} BEFORE {verb} ON entries "
+        f"CREATE TRIGGER abcdp_entries_no_{verb} BEFORE {verb} ON abcdp_entries "
         "BEGIN SELECT RAISE(ABORT, 'entries of a ledger are never changed'); END"
         for verb in ("UPDATE", "DELETE")
     ],
     "postgresql": [
-        "CREATE FUNCTION entries_never_change() RETURNS trigger LANGUAGE plpgsql AS "
+        "CREATE FUNCTION abcdp_entries_never_change() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'entries of a ledger are never changed'; END $$",
-        "CREATE TRIGGER entries_never_change BEFORE UPDATE OR DELETE OR TRUNCATE ON entries "
-        "FOR EACH STATEMENT EXECUTE FUNCTION entries_never_change()",
+        "CREATE TRIGGER abcdp_entries_never_change BEFORE UPDATE OR DELETE OR TRUNCATE ON abcdp_entries "
+        "FOR EACH STATEMENT EXECUTE FUNCTION abcdp_entries_never_change()",
     ],
 }
 
@@ -71,18 +80,36 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def now() -> str:
+    """Return the time as an entry writes it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def whoami() -> str:
+    """Return who acts, where nobody says otherwise: the user of this process."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container may run as a number without a name
+        return "unknown"
+
+
 class Entry(NamedTuple):
     """One row of the table."""
 
     seq: int
+    time: str
+    actor: str
     kind: str
     dataset: str
     key: str
     epsilon: int
     delta: int
     body: str
+    state: str
+    heads: str
     previous: str
     hash: str
+    mac: str
 
     @property
     def amount(self) -> Amount:
@@ -93,23 +120,39 @@ class Entry(NamedTuple):
         """Return what the body holds."""
         return json.loads(self.body)
 
+    def state_after(self) -> State:
+        """Return the state of the dataset after this entry."""
+        return State.from_json(json.loads(self.state))
+
     def digest(self) -> str:
         """Return what the hash of this entry should be."""
         # values of a foreign type, which only tampering leaves, give a foreign digest
-        return sha256(json.dumps(self[:-1], separators=(",", ":"), default=repr))
+        return sha256(json.dumps(self[:-2], separators=(",", ":"), default=repr))
+
+    @property
+    def name(self) -> str:
+        """The hash by which anchors know this entry: that of an older format, where it was copied from one."""
+        return str(self.values().get("format1", {}).get("hash", self.hash))
+
+
+def digest_of(last: dict[str, int]) -> str:
+    """Return the digest of which entry is the last of each dataset."""
+    return sha256(canonical(sorted(last.items())))
 
 
 class Chain:
-    """The entries, as one connection to the database sees them."""
+    """The entries, as one connection to the database sees them, with the keys that tell whether they are real."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
+        self._id = ""
+        self._keys: Keys | None = None
 
     def create(self) -> None:
-        """Make the table and its guards."""
+        """Make the tables and their guards."""
         if self.exists():
-            raise LedgerError("refused to create a ledger: the database already has a table named entries.")
-        _metadata.create_all(self._connection, checkfirst=False)
+            raise LedgerError("refused to create a ledger: the database already has one.")
+        metadata.create_all(self._connection, checkfirst=False)
         for statement in _GUARDS[self._connection.dialect.name]:
             self._connection.exec_driver_sql(statement)
 
@@ -117,21 +160,36 @@ class Chain:
         """Return whether the database has the table."""
         return sa.inspect(self._connection).has_table(entries.name)
 
-    def append(
-        self, kind: str, *, dataset: str = "", key: str, amount: Amount | None = None, body: Any = None
-    ) -> Entry:
-        """Add an entry after the last one; its number is taken at most once, even by writers that ignore the lock."""
-        head, amount = self.head(), amount or Amount()
-        text = canonical(body if body is not None else {})
-        entry = Entry(head.seq + 1, kind, dataset, key, amount.epsilon, amount.delta, text, head.hash, "")
-        entry = entry._replace(hash=entry.digest())
-        self._connection.execute(entries.insert().values(entry._asdict()))
-        return entry
+    def is_older_format(self) -> bool:
+        """Return whether the database has a ledger of format 1 and none of this one."""
+        tables = sa.inspect(self._connection)
+        return tables.has_table(OLDER) and not tables.has_table(entries.name)
+
+    def query(self, statement: str) -> Iterator[Any]:
+        """Yield the rows that a statement of our own gives, for tables of an older format."""
+        yield from self._connection.execute(sa.text(statement))
+
+    def drop_older(self) -> None:
+        """Remove the table of format 1, once its entries are copied: it holds a key."""
+        self._connection.exec_driver_sql(f"DROP TABLE {OLDER}")
+        if self._connection.dialect.name == "postgresql":
+            self._connection.exec_driver_sql("DROP FUNCTION IF EXISTS entries_never_change()")
+
+    def trusting(self, ledger: str, keys: Keys) -> Chain:
+        """Return the chain with the id and the keys of its ledger, which every entry is checked with."""
+        self._id, self._keys = ledger, keys
+        return self
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def first(self) -> Entry | None:
+        """Return the first entry, unchecked: it says which keys to use."""
+        return self._one(entries.select().where(entries.c.seq == 1), checked=False)
 
     def head(self) -> Entry:
         """Return the last entry; of an empty chain the one before the first."""
-        query = entries.select().order_by(entries.c.seq.desc()).limit(1)
-        return self._one(query) or Entry(0, "", "", "", 0, 0, "{}", "", _START)
+        found = self._one(entries.select().order_by(entries.c.seq.desc()).limit(1))
+        return found or Entry(0, "", "", "", "", "", 0, 0, "{}", "null", digest_of({}), "", START, "")
 
     def at(self, seq: int) -> Entry | None:
         """Return the entry with that number."""
@@ -143,99 +201,129 @@ class Chain:
 
     def registrations(self, *names: str) -> list[Entry]:
         """Return the entries that registered these datasets; without names, all of them."""
-        query = entries.select().where(entries.c.kind == Kind.DATASET).order_by(entries.c.seq)
-        if names:
-            query = query.where(entries.c.dataset.in_(names))
-        return [Entry(*row) for row in self._connection.execute(query)]
+        # by their kind alone, of which there are few: a database might else go through all entries of a dataset
+        found = [
+            Entry(*row) for row in self._connection.execute(entries.select().where(entries.c.kind == Kind.REGISTERED))
+        ]
+        return [self._checked(entry) for entry in sorted(found) if not names or entry.dataset in names]
 
-    def spent(self, dataset: str) -> Amount:
-        """Return the sum of all charges of a dataset."""
-        columns = (sa.func.coalesce(sa.func.sum(column), 0) for column in (entries.c.epsilon, entries.c.delta))
-        query = sa.select(*columns).where(entries.c.dataset == dataset, entries.c.kind.in_((Kind.CHARGE, Kind.LOST)))
-        epsilon, delta = self._connection.execute(query).one()
-        return Amount(int(epsilon), int(delta))  # PostgreSQL returns exact decimals
+    def state(self, dataset: str) -> State:
+        """Return the state of a dataset, once the entries that say it are known to be real."""
+        last = self.last_entries()
+        if dataset not in last:
+            return State()
+        entry = self.at(last[dataset])
+        if entry is None or entry.dataset != dataset:
+            raise LedgerError(f"entry {last[dataset]} of the ledger: it is missing or of another dataset.")
+        return entry.state_after()
 
-    def debits(self, last: int) -> Iterator[Debit]:
-        """Yield the registrations and charges up to an entry."""
-        query = entries.select().where(
-            entries.c.kind.in_((Kind.DATASET, Kind.CHARGE, Kind.LOST)), entries.c.seq <= last
-        )
-        for row in self._connection.execute(query.order_by(entries.c.seq)):
+    def last_entries(self) -> dict[str, int]:
+        """Return which entry is the last of each dataset, as the last entry of all confirms it."""
+        found = {row.dataset: row.seq for row in self._connection.execute(heads.select())}
+        if digest_of(found) != self.head().heads:
+            raise LedgerError("the ledger was changed: its last entry knows other entries of its datasets.")
+        return found
+
+    def debits(self, after_seq: int = 0) -> Iterator[Debit]:
+        """Yield the registrations and charges behind an entry."""
+        # by their number alone: a database might else go through all entries of these kinds
+        for row in self._connection.execute(entries.select().where(entries.c.seq > after_seq).order_by(entries.c.seq)):
             entry = Entry(*row)
-            yield Debit(
-                entry.key if entry.kind == Kind.LOST else entry.hash,
-                entry.dataset,
-                Amount() if entry.kind == Kind.DATASET else entry.amount,
-            )
+            if entry.kind not in DEBITS:
+                continue
+            lost, free = entry.kind == Kind.LOST, entry.kind == Kind.REGISTERED
+            yield Debit(entry.key if lost else entry.name, entry.dataset, Amount() if free else entry.amount)
 
     def __iter__(self) -> Iterator[Entry]:
         for row in self._connection.execute(entries.select().order_by(entries.c.seq)):
             yield Entry(*row)
 
-    def _one(self, query: sa.Select[Any]) -> Entry | None:
+    def _one(self, query: sa.Select[Any], *, checked: bool = True) -> Entry | None:
         row = self._connection.execute(query).first()
-        return None if row is None else Entry(*row)
+        if row is None:
+            return None
+        return self._checked(Entry(*row)) if checked else Entry(*row)
+
+    def _checked(self, entry: Entry) -> Entry:
+        """Return an entry that nobody without the key has changed, or raise."""
+        if (
+            self._keys is None
+            or entry.digest() != entry.hash
+            or not self._keys.accepts(entry.mac, self._id, entry.hash)
+        ):
+            raise LedgerError(f"entry {entry.seq} of the ledger: it was changed after it was written.")
+        return entry
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        kind: str,
+        *,
+        dataset: str = "",
+        key: str,
+        amount: Amount | None = None,
+        body: Any = None,
+        actor: str | None = None,
+        held: Amount | None = None,
+        time: str | None = None,
+    ) -> Entry:
+        """Add an entry after the last one; its number is taken at most once, even by writers that ignore the lock.
+
+        `held` is what the request of this entry had reserved.
+        """
+        head, last, amount = self.head(), self.last_entries(), amount or Amount()
+        state: State | None = None
+        if kind not in WHOLE:
+            try:
+                state = after(self.state(dataset), kind, dataset, amount, held or Amount())
+            except FaultError as fault:
+                raise LedgerError(f"{fault}; nothing was written.") from None
+            last[dataset] = head.seq + 1
+        entry = Entry(
+            head.seq + 1,
+            now() if time is None else time,
+            whoami() if actor is None else actor,
+            kind,
+            dataset,
+            key,
+            amount.epsilon,
+            amount.delta,
+            canonical(body if body is not None else {}),
+            canonical(state.to_json() if state is not None else None),
+            digest_of(last),
+            head.hash,
+            "",
+            "",
+        )
+        assert self._keys is not None  # noqa: S101 - whoever writes has opened the ledger
+        entry = entry._replace(hash=entry.digest())
+        entry = entry._replace(mac=self._keys.sign(self._id, entry.hash))
+        self._connection.execute(entries.insert().values(entry._asdict()))
+        if dataset:
+            self._connection.execute(heads.delete().where(heads.c.dataset == dataset))
+            self._connection.execute(heads.insert().values(dataset=dataset, seq=entry.seq))
+        return entry
 
 
-def replay(chain: Iterable[Entry]) -> None:
+def replay(chain: Iterable[Entry], ledger: str, keys: Keys) -> None:
     """Raise LedgerError, naming the entry, unless the chain is whole and obeys every rule of a ledger."""
-    rules, last, previous = _Rules(), 0, _START
+    rules, last, previous = Rules(), 0, START
     for last, entry in enumerate(chain, start=1):
         if entry.seq != last:
             raise LedgerError(f"entry {last} of the ledger: it is missing.")
         if entry.previous != previous:
             raise LedgerError(f"entry {last} of the ledger: it does not follow the one before it.")
-        if entry.digest() != entry.hash:
+        if entry.digest() != entry.hash or not keys.accepts(entry.mac, ledger, entry.hash):
             raise LedgerError(f"entry {last} of the ledger: it was changed after it was written.")
-        if fault := rules.fault(entry):
-            raise LedgerError(f"entry {last} of the ledger: {fault}.")
+        try:
+            state = rules.apply(entry.seq, entry.kind, entry.dataset, entry.key, entry.amount)
+        except FaultError as fault:
+            raise LedgerError(f"entry {last} of the ledger: {fault}.") from None
+        if entry.state != canonical(None if state is None else state.to_json()) or entry.heads != digest_of(
+            rules.heads
+        ):
+            raise LedgerError(f"entry {last} of the ledger: it states other sums than the entries before it.")
         previous = entry.hash
     if not last:
         raise LedgerError("entry 1 of the ledger: it is missing.")
-
-
-class _Rules:
-    """What every further entry must obey, given those before it: these hold even for a chain that was hashed anew."""
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[str, str]] = set()
-        self._charged: dict[str, str] = {}
-        self._budgets: dict[str, Amount] = {}
-        self._spent: defaultdict[str, Amount] = defaultdict(Amount)
-
-    def fault(self, entry: Entry) -> str | None:
-        """Return what is wrong with the next entry, if anything."""
-        if (entry.kind == Kind.CREATED) != (entry.seq == 1):
-            return "a ledger starts with its creation, and only there"
-        if (entry.kind, entry.key) in self._seen:
-            return f"a second {entry.kind} with the same key"
-        self._seen.add((entry.kind, entry.key))
-        if min(entry.epsilon, entry.delta) < 0:
-            return "its amount is below 0"
-        match entry.kind:
-            case Kind.DATASET:
-                return self._registered(entry)
-            case Kind.CHARGE | Kind.LOST:
-                return self._spend(entry)
-            case Kind.RESULT if self._charged.get(entry.key) != entry.dataset:
-                return "a result without its charge"
-            case Kind.CREATED | Kind.RESULT | Kind.RECONCILED:
-                return None
-        return f"its kind {entry.kind!r} is not known"
-
-    def _registered(self, entry: Entry) -> str | None:
-        if entry.dataset in self._budgets:
-            return f"dataset {entry.dataset!r} is registered twice"
-        self._budgets[entry.dataset] = entry.amount
-        return None
-
-    def _spend(self, entry: Entry) -> str | None:
-        self._spent[entry.dataset] += entry.amount
-        if entry.kind == Kind.LOST:  # it had been spent, whatever the budget
-            return None
-        self._charged[entry.key] = entry.dataset
-        if entry.dataset not in self._budgets:
-            return f"dataset {entry.dataset!r} is charged but not registered"
-        if not self._spent[entry.dataset].fits(self._budgets[entry.dataset]):
-            return f"dataset {entry.dataset!r} is overspent"
-        return None

@@ -1,4 +1,4 @@
-"""A commitment to private records: it tells whether two tables are the same and, without the key, nothing else."""
+"""Commitments to private records: they tell whether two tables are the same and, without the key, nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,20 @@ def as_rows(data: npt.ArrayLike) -> FloatArray:
 
 def commit(key: bytes, rows: FloatArray) -> str:
     """Return a keyed digest of records that depends neither on their order nor on how zero and NaN are written."""
+    bits = plain_bits(rows)  # whole numbers have one order, NaN included
+    return _digest(key, "abcdp records", rows, bits[np.lexsort(bits.T)])
+
+
+def commit_ordered(key: bytes, rows: FloatArray) -> str:
+    """Return a keyed digest of records in their order, for distances that compare them by position."""
+    return _digest(key, "abcdp records in order", rows, plain_bits(rows))
+
+
+def plain_bits(rows: FloatArray) -> npt.NDArray[np.int64]:
+    """Return the bits of numbers, of which there is one for each number, for zero and for NaN."""
     plain = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0), dtype="<f8")  # -0.0 + 0.0 is 0.0
-    bits = plain.view("<i8")  # whole numbers have one order, NaN included
-    ordered = bits[np.lexsort(bits.T)]
-    return hmac.new(key, f"abcdp records {rows.shape}\n".encode() + ordered.tobytes(), hashlib.sha256).hexdigest()
+    return plain.view("<i8")
+
+
+def _digest(key: bytes, what: str, rows: FloatArray, bits: npt.NDArray[np.int64]) -> str:
+    return hmac.new(key, f"{what} {rows.shape}\n".encode() + bits.tobytes(), hashlib.sha256).hexdigest()

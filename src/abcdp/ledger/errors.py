@@ -23,3 +23,7 @@ class LedgerLocked(LedgerError):  # noqa: N818
 
 class LedgerClosed(LedgerError):  # noqa: N818
     """The ledger is older than what this machine has seen."""
+
+
+class NearCopyWarning(UserWarning):
+    """Records that were registered are much like those of another dataset: their people have two budgets."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from abcdp.ledger.chain import Chain
+from abcdp.ledger.chain import OLDER, Chain
 from abcdp.ledger.errors import LedgerError, LedgerLocked
 
 _ADVISORY_LOCK = 0xABCD9  # any number that no other program locks in the same PostgreSQL database
@@ -34,7 +35,8 @@ class Store:
                 "sqlite://", creator=self._connect_to_file, poolclass=NullPool, hide_parameters=True
             )
         else:
-            self.name = url.render_as_string(hide_password=True)
+            url = _with_password(url)
+            self.name = _shown(url)
             self._engine = _postgres_engine(url, timeout)
 
     def _connect_to_file(self) -> sqlite3.Connection:
@@ -49,10 +51,15 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Chain]:
         """Yield the chain for reading; each query sees what is committed."""
-        if self._path is not None and not self._path.exists():
-            raise LedgerError(f"there is no ledger at {self.name}; Ledger.create makes one.")
+        if self._path is not None:
+            _check_file(self._path, self.name)
         with self._translated(), self._engine.connect() as connection:
             yield Chain(connection)
+
+    @property
+    def path(self) -> Path | None:
+        """The file of a SQLite database."""
+        return self._path
 
     @contextmanager
     def writing(self) -> Iterator[Chain]:
@@ -70,7 +77,7 @@ class Store:
                 yield chain
             return
         try:
-            # the file holds the key of the commitments: nobody but its owner reads it
+            # who asked what is nobody's business but its owner's
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError as error:
             raise LedgerError(
@@ -83,6 +90,14 @@ class Store:
         except BaseException:
             self._path.unlink()
             raise
+
+    @contextmanager
+    def locked_older(self) -> Iterator[int]:
+        """Keep writers of a ledger of format 1 out, and yield how many entries it has."""
+        with self._translated(), self._engine.begin() as connection:
+            self._lock(connection)
+            (count,) = connection.exec_driver_sql(f"SELECT count(*) FROM {OLDER}").one()  # noqa: S608
+            yield int(count)
 
     def _lock(self, connection: sa.Connection) -> None:
         if self._path is not None:
@@ -97,14 +112,22 @@ class Store:
     def _translated(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeDecodeError:
+            raise LedgerError(f"the ledger {self.name} cannot be used: it is damaged; restore the file.") from None
         except sa.exc.DBAPIError as error:
             if _is_locked(error.orig):
                 raise LedgerLocked(
                     f"another process has locked the ledger {self.name} for {self._timeout:g} s; nothing was written. "
                     "Try again, or open it with a longer timeout."
-                ) from error
+                ) from None
             reason = str(error.orig).strip().partition("\n")[0]
-            raise LedgerError(f"the ledger {self.name} cannot be used: {reason}") from error
+            # the cause may quote a connection with its password
+            raise LedgerError(f"the ledger {self.name} cannot be used: {self._without_secrets(reason)}") from None
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in _secrets(self._engine.url):
+            text = text.replace(secret, "***")
+        return text
 
 
 def _is_locked(error: BaseException | None) -> bool:
@@ -127,7 +150,46 @@ def _url(where: str | os.PathLike[str]) -> sa.URL:
         return url
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
-    raise LedgerError(f"a ledger lives in a SQLite file or in PostgreSQL, not in {url.render_as_string()!r}.")
+    raise LedgerError(f"a ledger lives in a SQLite file or in PostgreSQL, not in {_shown(url)!r}.")
+
+
+def _check_file(path: Path, name: str) -> None:
+    """Raise unless there is a file that can be a ledger."""
+    try:
+        found = path.stat()
+    except OSError:
+        raise LedgerError(f"there is no ledger at {name}; Ledger.create makes one.") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise LedgerError(f"{name} is not a file, hence no ledger.")
+    if found.st_size == 0:
+        raise LedgerError(
+            f"{name} has 0 bytes: a ledger was being made there and was not finished, or a copy failed. If it never "
+            "held one, remove it and create the ledger anew; else restore the file."
+        )
+
+
+def _with_password(url: sa.URL) -> sa.URL:
+    """Return the URL with a password from the environment, or from the file that it names, where it has none itself."""
+    if url.password is not None or "password" in url.query:
+        return url
+    place = os.environ.get("ABCDP_LEDGER_PASSWORD_FILE")
+    if place:
+        try:
+            return url.set(password=Path(place).read_text(encoding="utf-8").rstrip("\n"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise LedgerError(f"ABCDP_LEDGER_PASSWORD_FILE={place}: {type(error).__name__}.") from None
+    password = os.environ.get("ABCDP_LEDGER_PASSWORD")
+    return url if password is None else url.set(password=password)
+
+
+def _shown(url: sa.URL) -> str:
+    """Return a URL that can be shown: without password, and of what follows the question mark only the names."""
+    return url.set(query=dict.fromkeys(url.query, "***")).render_as_string(hide_password=True)
+
+
+def _secrets(url: sa.URL) -> list[str]:
+    values = [value for given in url.query.values() for value in ([given] if isinstance(given, str) else given)]
+    return [secret for secret in (str(url.password or ""), *values) if secret]
 
 
 def _postgres_engine(url: sa.URL, timeout: float) -> sa.Engine:
