@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo test check stress bench paper lock clean
+.PHONY: help setup demo test check stress mutants bench paper lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -33,6 +33,9 @@ test: $(READY) ## the tests (under 12 minutes on 2 cores)
 
 stress: $(READY) ## faults, kills, calibration and hostile settings (under 20 minutes)
 	$(BIN)/pytest stress
+
+mutants: $(READY) ## every fault of stress/mutants.txt, one at a time; stress judges a third (about 20 minutes)
+	$(BIN)/python stress/mutants.py
 
 bench: $(READY) ## speed as ratios measured in one run, against ELFI, pyABC and numpy (under 15 minutes)
 	$(BIN)/python -m bench

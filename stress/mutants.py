@@ -59,7 +59,8 @@ AREAS = {
         "class or changed or touch or weakest or by_hand or power or attained or other_noise",
     ),
     "size": ("private_size", ""),
-    "ledger": ("ledger", "tenth or budget or charge or request"),
+    "ledger": ("ledger", "tenth or budget or charge or request or signed or found or anchor or rules"),
+    "trust": ("ledger_trust", "not postgresql"),
     "losses": ("audit", "shipped_calibration"),
     "runs": ("audit", "gives_events"),
     "moves": ("audit", "shipped_distances or shipped_grid"),
@@ -159,6 +160,7 @@ def run_tests(copy: Path, areas: Sequence[str], *, fresh_kernels: bool) -> tuple
             "PYTHONDONTWRITEBYTECODE": "1",  # a file changed within a second may look like its old bytecode
             "NUMBA_CACHE_DIR": own if fresh_kernels else str(copy / "kernels"),
             "ABCDP_STATE": str(copy / "state"),
+            "ABCDP_KEYS": str(copy / "keys.json"),
             "MPLBACKEND": "Agg",
         }
         shown = ""

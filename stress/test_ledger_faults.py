@@ -36,7 +36,14 @@ REQUESTS = 3000
 def state(tmp_path, monkeypatch):
     folder = tmp_path / "state"
     monkeypatch.setenv("ABCDP_STATE", str(folder))
+    monkeypatch.setenv("ABCDP_KEYS", str(tmp_path / "keys.json"))
     return folder
+
+
+def use(state):
+    """Look for anchors and keys where the test keeps them: the server that forks was started before it."""
+    os.environ["ABCDP_STATE"] = state
+    os.environ["ABCDP_KEYS"] = str(Path(state).with_name("keys.json"))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -67,7 +74,7 @@ def started(target, *arguments):
 
 def ask_once(pipe, where, state, request):
     """Say that you are ready, wait for the start, ask for the last epsilon, and tell what came of it."""
-    os.environ["ABCDP_STATE"] = state
+    use(state)
     ledger = Ledger(where, timeout=PATIENCE)
     pipe.send("ready")
     pipe.recv()
@@ -118,7 +125,7 @@ def test_one_of_fifty_processes_answers_the_same_request(where, state):
 
 def work_until_killed(pipe, where, state, seed, diary):
     """Begin and finish requests that other processes ask too, and note every result that was seen."""
-    os.environ["ABCDP_STATE"] = state
+    use(state)
     ledger, rng = Ledger(where, timeout=PATIENCE), random.Random(seed)
     pipe.send("ready")
     with Path(diary).open("ab", buffering=0) as notes:
@@ -147,7 +154,7 @@ def read_diaries(folder):
 def entries_of(where):
     engine = sa.create_engine(where if "://" in where else f"sqlite:///{where}", poolclass=sa.NullPool)
     with engine.connect() as connection:
-        return connection.exec_driver_sql("SELECT kind, key, epsilon, body FROM entries ORDER BY seq").all()
+        return connection.exec_driver_sql("SELECT kind, key, epsilon, body FROM abcdp_entries ORDER BY seq").all()
 
 
 def test_processes_killed_at_any_moment(where, state, tmp_path):
@@ -166,12 +173,12 @@ def test_processes_killed_at_any_moment(where, state, tmp_path):
     ledger.verify()
 
     rows = entries_of(where)
-    charges = [row.key for row in rows if row.kind == "charge"]
-    results = {row.key: base64.b64decode(json.loads(row.body)["result"]) for row in rows if row.kind == "result"}
+    charges = [row.key for row in rows if row.kind == "charged"]
+    results = {row.key: base64.b64decode(json.loads(row.body)["result"]) for row in rows if row.kind == "stored"}
     assert len(charges) == len(set(charges))
-    assert len(results) == sum(row.kind == "result" for row in rows)
+    assert len(results) == sum(row.kind == "stored" for row in rows)
     assert set(results) <= set(charges)
-    assert sum(row.epsilon for row in rows if row.kind == "charge") <= 10**12
+    assert sum(row.epsilon for row in rows if row.kind == "charged") <= 10**12
     assert len(charges) > KILLS  # the workers did work
     assert len(results) < len(charges)  # and some were killed between the charge and the result
 
