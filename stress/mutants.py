@@ -140,7 +140,7 @@ def copies(count: int) -> Iterator[queue.Queue[Path]]:
         free: queue.Queue[Path] = queue.Queue()
         for number in range(count):
             copy = Path(folder) / str(number)
-            for part in ("src", "tests"):
+            for part in ("src", "tests", "stress"):  # some tests use the search over settings
                 shutil.copytree(ROOT / part, copy / part, ignore=skip)
             shutil.copy2(ROOT / "pyproject.toml", copy / "pyproject.toml")
             (copy / "conftest.py").write_text((ROOT / "conftest.py").read_text() + NO_SHRINKING)
