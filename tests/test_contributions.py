@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -238,3 +239,18 @@ def test_cosines_and_sines_are_right_and_the_same_compiled_or_not():
         assert np.array_equal(fast, slow)
     for i in range(100):
         assert np.array_equal(plain.cos_sin(many[i, i % 7 :])[0], compiled.cos_sin(many)[0][i, i % 7 :])
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_no_record_makes_a_warning(name):
+    """What Python says on the owner's terminal must not depend on the records: a huge one overflowed aloud."""
+    distance, columns = DISTANCES[name]
+    tiny = abcdp.MeanSummary([abcdp.Moment(0, 3, (0, 1e-60))])
+    data = np.array(list(itertools.product(ODD, repeat=columns)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for way in distance.contributions:
+            way.totals(data)
+        distance.reference(data)
+        for way in tiny.contributions:
+            way.totals(np.array(ODD)[:, None])

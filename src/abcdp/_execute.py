@@ -24,7 +24,8 @@ _CHOICE = 64  # bytes for each draw while the nearest of all are chosen
 def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
     """Run a mechanism once on private records and return the parts of a release that it decides."""
     try:
-        return _runs.answer(bank, data.records, calibration, noise)
+        with np.errstate(all="ignore"):  # a warning that a record overflows would tell of it
+            return _runs.answer(bank, data.records, calibration, noise)
     except AbcdpError:
         raise
     except Exception as error:  # the cause may show values, or their number as the shape of an array

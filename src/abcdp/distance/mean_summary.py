@@ -93,7 +93,9 @@ class Moment:
         exponents = 0
         for column, power in self.powers:
             exponent = math.frexp(extents[column])[1]
-            factor = np.clip(np.ldexp(records[:, column], -exponent), -1.0, 1.0)
+            size = math.ldexp(1.0, exponent)
+            # held first: a warning that a huge record overflows would tell of it
+            factor = np.ldexp(np.clip(records[:, column], -size, size), -exponent)
             for _ in range(power):
                 out = out * factor
             exponents += power * exponent
