@@ -27,6 +27,7 @@ from abcdp import _files, _shards
 from abcdp.bank import Bank, Header, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.distance import distance_from_json
 from abcdp.errors import AbcdpError, BankError, DistanceError, PlanError, ReleaseError, StorageError
+from abcdp.ledger.upgrade import upgrade
 from abcdp.plan import Plan, planned_mechanism
 from sample_models import batched
 
@@ -355,6 +356,8 @@ def test_only_regular_files_are_opened(name, make, tmp_path, monkeypatch):
     bank = copy_of("base", tmp_path)
     shutil.copy(GOLDEN / "ledger.db", bank)
     monkeypatch.setenv("ABCDP_STATE", str(shutil.copytree(GOLDEN / "state", tmp_path / "state")))
+    if name == "anchor.json":
+        upgrade(bank / "ledger.db")
     (bank / name).unlink(missing_ok=True)
     make(bank / name)
     said = attacked(READERS[name], bank, seconds=5.0)

@@ -550,6 +550,7 @@ def test_a_crash_after_the_charge_burns_the_request(bank, records, book, monkeyp
         ask(bank, records, book)
     monkeypatch.undo()
     monkeypatch.setenv("ABCDP_STATE", str(book.parent / "state"))
+    monkeypatch.setenv("ABCDP_KEYS", str(book.parent / "keys.json"))
     with pytest.raises(RequestBurnt, match="new request id"):
         ask(bank, records, book)
     assert left(book) == 2.0

@@ -24,12 +24,14 @@ Hashes = npt.NDArray[np.uint64]
 
 _KEPT = 4096  # hashes of a sketch: the share of common ones is right within a few percent
 _ALIKE = 0.5  # from this share on two tables resemble each other
+_LEAST = 8  # of a handful of values chance alone makes copies
 _TELLING = 64  # different values from which on a resemblance says something, or half of the records if they are fewer
 
 
 def resembling(key: bytes, ledger: str, dataset: str, rows: FloatArray) -> list[str]:
     """Return in words which other datasets these records resemble."""
-    ours = [sketch if len(sketch) >= min(_TELLING, len(rows) / 2) else sketch[:0] for sketch in _sketches(key, rows)]
+    least = max(_LEAST, min(_TELLING, len(rows) / 2))
+    ours = [sketch if len(sketch) >= least else sketch[:0] for sketch in _sketches(key, rows)]
     found = []
     for path in sorted(_folder(ledger).glob("*.npz")):
         with np.load(path, allow_pickle=False) as stored:
