@@ -72,6 +72,7 @@ AREAS = {
     "charged": ("audit", "exact_arithmetic or a_bank_are_those or beyond_the_charge or wide_summary"),
     "contributions": ("contributions", ""),
     "hostile": ("hostile_settings", ""),
+    "refusals": ("distances", "refused"),
     "auditor": (
         "audit",
         "laws or jump or add_up or lower_bound or too_far_are_found or each_gap or at_delta or under_a_delta "

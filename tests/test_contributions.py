@@ -163,6 +163,13 @@ def test_the_diameter_of_a_table_is_that_of_all_its_pairs(width, rows, size, mos
         assert found <= squared * (1 + 1e-12) + 2
 
 
+def test_rows_behind_the_last_head_of_a_long_table_count():
+    table = np.arange(64)[:, None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contribution, "_MOST_ROWS", 4)  # heads are 0, 15, 30, 45 and 60
+        assert contribution._furthest_squared(table) >= 63**2
+
+
 @pytest.mark.parametrize("norm", ["l1", "box", "l2"])
 @pytest.mark.parametrize("name", DISTANCES)
 def test_the_mean_is_placed_by_whole_numbers_alone(name, norm):
