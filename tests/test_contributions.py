@@ -163,6 +163,13 @@ def test_the_diameter_of_a_table_is_that_of_all_its_pairs(width, rows, size, mos
         assert found <= squared * (1 + 1e-12) + 2
 
 
+@pytest.mark.parametrize("way", [way for _, way in WAYS if isinstance(way, Interpolated)])
+def test_a_record_beyond_the_table_is_at_its_end(way):
+    ends = way.vectors(np.array([[way._low], [way._high]]))
+    assert np.array_equal(way.vectors(np.array([[-1e9], [1e9]])), ends)
+    assert np.array_equal(way.vectors(np.array([[-1e300], [way._high + 0.7]])), ends)
+
+
 def test_rows_behind_the_last_head_of_a_long_table_count():
     table = np.arange(64)[:, None]
     with pytest.MonkeyPatch.context() as patch:

@@ -98,3 +98,13 @@ def test_the_range_and_the_slope_of_a_product_are_right_where_partial_products_v
     for column, power in enumerate(powers):
         slope = Fraction(moment.slope(column, dict(enumerate(extents))))
         assert abs(slope * Fraction(extents[column]) / (power * want) - 1) <= Fraction(1, 2**52)
+
+
+def test_products_are_right_where_partial_products_are_denormal():
+    """A twelfth power of 1e-27 leaves nothing or a few bits, which a twelfth power of 9e24 makes large again."""
+    distance = MeanSummary([Moment({0: 1, 1: 12, 2: 12})], domain=((0.0, 1.0), (0.0, 1.2e-27), (0.0, 9e24)))
+    rng = np.random.default_rng(1)
+    records = rng.uniform(0.5, 1.0, (200, 3)) * [1.0, 1.2e-27, 9e24]
+    for record, got in zip(records, distance.record_features(records)[:, 0], strict=True):
+        x, y, z = (Fraction(float(value)) for value in record)
+        assert abs(Fraction(float(got)) - x * y**12 * z**12) <= Fraction(distance.feature_error())

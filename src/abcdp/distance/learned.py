@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp.distance.base import ROUNDING, FloatArray, IntArray, MeanDistance, Norm, clip_to
-from abcdp.distance.regime import ROOM, Interval, check_features, check_interval
+from abcdp.distance.regime import ROOM, Interval, check_interval
 from abcdp.errors import DistanceError
 
 _GRID = 2048
@@ -61,7 +61,6 @@ class LearnedSummary(MeanDistance):
             raise DistanceError("a learned summary needs finite limits low < high for each direction.")
         for low, high in limits.tolist():
             check_interval(low, high, "limits", features=True)
-        check_features(float(np.abs(limits).max()), "the limits of a learned summary")
         object.__setattr__(self, "weights", tuple(map(tuple, matrix.tolist())))
         object.__setattr__(self, "limits", tuple(map(tuple, limits.tolist())))
         if self.feature_error() > ROOM * float((limits[:, 1] - limits[:, 0]).max()):
