@@ -14,7 +14,7 @@ from bench.compare import TOLERANCE, read, regressions
 RESULTS = Path(__file__).parent / "results"
 MEASURED = [
     *("startup", "public_side", "peers", "tuberculosis", "scaling", "cluster"),
-    *("private_side", "out_of_core", "planner"),
+    *("private_side", "out_of_core", "planner", "ledger"),
 ]
 WRITTEN = ["page", "scale"]  # from the results of the others
 ALL = MEASURED + WRITTEN
