@@ -22,13 +22,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 import truth
 from abcdp import _execute
+from abcdp.audit.traces import Silent
 from abcdp.bank import Bank, Header, Shard, ShardData
 from abcdp.distance import Distance, SummaryDistance
 from abcdp.errors import DistanceError, MechanismError, UnitError
@@ -48,23 +48,6 @@ SIZES = (1, 1, 1, 2, 3, 5, 17, 100, 200)
 _BISECTIONS = 8
 _CAP = 1 << 52  # where integers saturate
 _MOST_EXACT = 120  # entries of a summary, or records, that are recomputed exactly
-
-
-class ZeroNoise:
-    """Noise that is always zero: what a release adds to it is then the bare integers."""
-
-    seeded: ClassVar[bool] = True
-
-    def laplace(self, scale: int, size: int) -> IntArray:
-        return np.zeros(size, dtype=np.int64)
-
-    geometric = gaussian = laplace
-
-    def box(self, scale: int, width: int, size: int) -> IntArray:
-        return np.zeros((size, width), dtype=np.int64)
-
-    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
-        return np.tile(np.sort(np.argsort(values, kind="stable")[:count]), (runs, 1))
 
 
 # -- units and neighbours ----------------------------------------------------------------------------------------------
@@ -154,7 +137,7 @@ class Trial:
         return found.grid if isinstance(found, Calibration) else None
 
     def integers(self, data: FloatArray, calibration: SummaryCalibration) -> list[int]:
-        released = _execute.run_private_summary(self._bank, PrivateData(data), calibration, ZeroNoise(), 1)
+        released = _execute.run_private_summary(self._bank, PrivateData(data), calibration, Silent(), 1)
         return [int(v) for v in released[0]]
 
     def ratio(self, data: FloatArray, other: FloatArray) -> float:
