@@ -2,14 +2,56 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
 import pkgutil
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
 import abcdp
+
+INTERFACE = Path(__file__).parent / "golden" / "interface.json"
+
+
+def interface():
+    """Every public name, and every command with its help, arguments and options."""
+    from typer.main import get_command
+
+    from abcdp.cli.app import app
+
+    def told(command):
+        options = [
+            {
+                "name": option.name,
+                "spellings": [*option.opts, *option.secondary_opts],
+                "kind": str(option.type_descriptor.annotation),
+                "required": option.required,
+                "default": None if callable(option.default) else option.default,
+                "help": getattr(option, "help", None),
+            }
+            for option in command.params
+        ]
+        return {
+            "help": command.help,
+            "options": options,
+            "commands": {name: told(one) for name, one in sorted(getattr(command, "commands", {}).items())},
+        }
+
+    theory = sorted(
+        name
+        for name, value in vars(abcdp.theory).items()
+        if getattr(value, "__module__", "") == "abcdp.theory" and name[0] != "_"
+    )
+    names = {"abcdp": abcdp.__all__, "abcdp.theory": theory, "abcdp.models": abcdp.models.__all__}
+    return json.loads(json.dumps({"names": names, "command line": told(get_command(app))}, default=str))
+
+
+def test_names_and_command_line_are_what_they_were():
+    """What users wrote goes on working; whoever adds something runs this file and shows the difference."""
+    assert interface() == json.loads(INTERFACE.read_text())
 
 
 def test_all_lists_what_is_exported():
@@ -48,3 +90,7 @@ MODULES = [m.name for m in pkgutil.walk_packages(abcdp.__path__, "abcdp.") if "_
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+if __name__ == "__main__":  # python tests/test_public_names.py: write down the interface as it is
+    INTERFACE.write_text(json.dumps(interface(), indent=1) + "\n")
