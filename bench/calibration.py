@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import stats
 
 import abcdp
-from abcdp.experiment import public_release
+from abcdp.experiments.public import public_release
 
 RECORDS, DRAWS, REPLICATES = 100, 20_000, 1000
 EPSILONS = (0.1, 0.5, 1.0)

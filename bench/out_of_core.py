@@ -15,10 +15,10 @@ START = """
 import sys, time, resource, tempfile
 import numpy as np
 import abcdp
-from abcdp import _execute
+from abcdp.owner import execute
 from abcdp.mechanisms import calibrate
-from abcdp.noise import FastNoise
-from abcdp.private import PrivateData
+from abcdp.sampling.noise import FastNoise
+from abcdp.owner.records import PrivateData
 from bench.private_side import RECORDS, read, sample
 
 bank = abcdp.Bank(sys.argv[1])
@@ -39,7 +39,7 @@ JOBS = {
     "sparse": "_execute.run_sparse_vector(bank, PrivateData(data), calibration, FastNoise())",
     "nearest": """
 mechanism = abcdp.Nearest(epsilon=1.0, accept=100)
-_execute.run_nearest(bank, PrivateData(data), calibrate(mechanism, bank.distance, **public), FastNoise())""",
+execute.run_nearest(bank, PrivateData(data), calibrate(mechanism, bank.distance, **public), FastNoise())""",
     "release": """
 with tempfile.TemporaryDirectory() as place:
     abcdp.register(place + "/own.db", "d", data, unit=abcdp.Unit(), epsilon=1, create=True)

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 import abcdp
-from abcdp._runs import threshold_noise
 from abcdp.errors import PosteriorWarning
-from abcdp.experiment import public_release
+from abcdp.experiments.public import public_release
 from abcdp.mechanisms import Scan, SparseVector, calibrate
-from abcdp.noise import SeededNoise
-from abcdp.plan import Estimate
+from abcdp.planning.plan import Estimate
+from abcdp.releases.running import threshold_noise
+from abcdp.sampling.noise import SeededNoise
 from bench.measure import Table
 
 DRAWS, RECORDS, TRUTHS, FRESH = 10_000, 5000, 400, 1000

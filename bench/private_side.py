@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 import abcdp
-from abcdp import _execute
 from abcdp.bank import Header, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.mechanisms import Calibration, Scan, calibrate
-from abcdp.noise import FastNoise, Noise, OpenDPNoise
-from abcdp.private import PrivateData
+from abcdp.owner import execute
+from abcdp.owner.records import PrivateData
+from abcdp.sampling.noise import FastNoise, Noise, OpenDPNoise
 from bench.measure import Table, interleaved
 
 IntArray = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ def sample(noise: Noise, scale: int, draws: int) -> None:
 
 
 def step(bank: abcdp.Bank, data: PrivateData, calibration: Calibration, noise: Noise) -> None:
-    _execute.run_sparse_vector(bank, data, calibration, noise)
+    execute.run_sparse_vector(bank, data, calibration, noise)
 
 
 def scanning(table: Table) -> None:

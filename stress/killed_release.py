@@ -16,9 +16,9 @@ import pyarrow.fs
 import pyarrow.parquet  # noqa: F401 - loaded before the fork
 import scipy.special  # noqa: F401
 
-from abcdp import owner
 from abcdp.ledger import BudgetExceeded, RequestBurnt
 from abcdp.mechanisms import PrivateSummary
+from abcdp.owner import requests
 
 MECHANISM = PrivateSummary(epsilon=0.01)
 
@@ -34,10 +34,10 @@ def answer(folder: Path, where: str, request: str, kill_at: str) -> None:
         if step == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    owner._reached = reached
+    requests._reached = reached
     say("ready")
     try:
-        made = owner.release(
+        made = requests.release(
             folder / "bank", folder / "records.npy", MECHANISM, ledger=where, dataset="d", request=request, noise="fast"
         )
     except (BudgetExceeded, RequestBurnt) as error:

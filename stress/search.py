@@ -27,14 +27,14 @@ import numpy as np
 import numpy.typing as npt
 
 import truth
-from abcdp import _execute
 from abcdp.audit.traces import Silent
 from abcdp.bank import Bank, Header, Shard, ShardData
 from abcdp.distance import Distance, SummaryDistance
 from abcdp.errors import DistanceError, MechanismError, UnitError
-from abcdp.guarantee import Unit
 from abcdp.mechanisms import Calibrated, Calibration, Grid, Mechanism, PrivateSummary, SparseVector, SummaryCalibration
-from abcdp.private import PrivateData
+from abcdp.owner import execute
+from abcdp.owner.records import PrivateData
+from abcdp.privacy.guarantee import Unit
 from hostile import FAMILIES, GRIDS, Case, Draft, Interval, RandomSource, Source, scale_of
 from truth import within
 
@@ -137,7 +137,7 @@ class Trial:
         return found.grid if isinstance(found, Calibration) else None
 
     def integers(self, data: FloatArray, calibration: SummaryCalibration) -> list[int]:
-        released = _execute.run_private_summary(self._bank, PrivateData(data), calibration, Silent(), 1)
+        released = execute.run_private_summary(self._bank, PrivateData(data), calibration, Silent(), 1)
         return [int(v) for v in released[0]]
 
     def ratio(self, data: FloatArray, other: FloatArray) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from abcdp.audit import audit, enough_length, neighbours_for, sample
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
-from abcdp.noise import FastNoise, SeededNoise
+from abcdp.sampling.noise import FastNoise, SeededNoise
 
 RUNS = 10**6
 

@@ -24,12 +24,12 @@ from pathlib import Path
 import pytest
 
 import abcdp
-from abcdp._files import read_json
+from abcdp._common.files import read_json
 from abcdp.errors import AbcdpError
 from abcdp.ledger import Anchor, Ledger
 from abcdp.ledger.upgrade import upgrade
-from abcdp.plan import Plan, planned_mechanism
-from abcdp.report import in_words
+from abcdp.planning.plan import Plan, planned_mechanism
+from abcdp.reporting.report import in_words
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from abcdp.guarantee import Unit
 from abcdp.ledger import BudgetExceeded, Charge, Ledger, RequestBurnt
+from abcdp.privacy.guarantee import Unit
 from postgres import postgres  # noqa: F401
 
 # A server that has the ledger loaded and forks quickly; unlike fork it is safe with threads.

@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp import owner
 from abcdp.ledger import Ledger
+from abcdp.owner import requests
 
 STEPS = ["before the charge", "after the charge", "after the noise", "before storing", "after storing"]
 
 CHILD = """
 import os, signal, sys
-from abcdp import owner, SparseVector
+from abcdp import SparseVector
+from abcdp.owner import requests
 kill_at, request, epsilon = sys.argv[1:4]
 def reached(step):
     if step == kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
-owner._reached = reached
-release = owner.release("bank", "records.npy", SparseVector(float(epsilon), 3, 0.2), ledger="own.db", dataset="d",
+requests._reached = reached
+release = requests.release("bank", "records.npy", SparseVector(float(epsilon), 3, 0.2), ledger="own.db", dataset="d",
                         request=request, noise="fast")
 sys.stdout.write(release.to_bytes().decode())
 """
@@ -36,7 +37,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
     abcdp.simulate(abcdp.models.mixture, draws=2000, records=300, seed=1, to=tmp_path / "bank")
     np.save(tmp_path / "records.npy", np.random.default_rng(1).uniform(0, 5, 300))
-    owner.register(tmp_path / "own.db", "d", tmp_path / "records.npy", unit=abcdp.Unit(), epsilon=1, create=True)
+    requests.register(tmp_path / "own.db", "d", tmp_path / "records.npy", unit=abcdp.Unit(), epsilon=1, create=True)
     return tmp_path
 
 

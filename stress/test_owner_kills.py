@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp import owner
 from abcdp.ledger import BudgetExceeded, Ledger
+from abcdp.owner import requests
 from killed_release import MECHANISM
 from postgres import postgres  # noqa: F401
 
@@ -53,7 +53,7 @@ def folder(tmp_path, where):
     (tmp_path / "out").mkdir()
     # enough for some of the requests only: a part of the deaths is at the end of the budget
     Ledger.create(where)
-    owner.register(where, "d", tmp_path / "records.npy", unit=abcdp.Unit(), epsilon="1.8")
+    requests.register(where, "d", tmp_path / "records.npy", unit=abcdp.Unit(), epsilon="1.8")
     return tmp_path
 
 
@@ -147,7 +147,7 @@ def check_files(folder, where):
     for request, contents in found.items():
         (content,) = contents
         json.loads(content)
-        again = owner.release(
+        again = requests.release(
             folder / "bank", folder / "records.npy", MECHANISM, ledger=where, dataset="d", request=request, noise="fast"
         )
         assert again.to_bytes() == content

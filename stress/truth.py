@@ -27,7 +27,7 @@ from abcdp.distance import (
     SummaryDistance,
 )
 from abcdp.distance.regime import LARGEST
-from abcdp.guarantee import Unit
+from abcdp.privacy.guarantee import Unit
 
 FloatArray = npt.NDArray[np.float64]
 Vector = list[Fraction]

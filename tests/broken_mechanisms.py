@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from abcdp import MMD, MeanSummary, Moment, PairedClipped, Unit, _execute, _runs
+from abcdp import MMD, MeanSummary, Moment, PairedClipped, Unit
 from abcdp.audit import (
     Auditable,
     ComposedRules,
@@ -30,9 +30,11 @@ from abcdp.audit import (
 from abcdp.audit.laws import Exponential, Laplace, Law, NoNoise
 from abcdp.audit.traces import Silent
 from abcdp.distance import LearnedSummary
-from abcdp.law import Law as SummaryLaw
 from abcdp.mechanisms import Contest, Grid, Nearest, Scan, SparseVector
-from abcdp.noise import FastNoise, Noise, SeededNoise
+from abcdp.owner import execute
+from abcdp.privacy.noise_law import Law as SummaryLaw
+from abcdp.releases import running
+from abcdp.sampling.noise import FastNoise, Noise, SeededNoise
 
 STEPS = 1 << 16  # of the grid to one sensitivity, as in a release: losses are those of continuous noise to five digits
 FEW = 8  # where every number is summed up
@@ -364,13 +366,13 @@ def count_with_one_noise_for_all(case: Neighbours, side: int, runs: int, noise: 
             return np.repeat(noise.laplace(scale, each), size // each)
 
     accepted = tuple(int(t) for t in np.flatnonzero(case.output))
-    outcomes = _execute.run_sparse_vector(case.bank, case.data[side], case.calibration, Shared(), runs)
+    outcomes = execute.run_sparse_vector(case.bank, case.data[side], case.calibration, Shared(), runs)
     return np.array([sum(outcome.accepted == accepted for outcome in outcomes)])
 
 
 def scanned_with_one_noise_for_all_shards(stream, calibration, noise, runs):
     """Broken: sparse vector, with the noise of the first shard used again for every other."""
-    draw = _runs.threshold_noise(calibration, noise)
+    draw = running.threshold_noise(calibration, noise)
     scan = Scan(calibration, draw(calibration.threshold_scale, runs * calibration.thresholds).reshape(runs, -1))
     drawn = np.empty((runs, 0), dtype=np.int64)
     for distances, fine in stream:
@@ -401,7 +403,7 @@ def chosen_shard_by_shard(stream, calibration, noise, runs):
         places.append(start + rows[won])
         start += len(fine)
     last = noise.smallest(np.concatenate(kept), calibration.scale, calibration.accept, runs)
-    return [_runs.Outcome(tuple(map(int, rows)), start) for rows in np.concatenate(places)[last]]
+    return [runs.Outcome(tuple(map(int, rows)), start) for rows in np.concatenate(places)[last]]
 
 
 def summary_with_four_noisy_entries(shipped: Callable) -> Callable:

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 import abcdp
 import abcdp.audit
-from abcdp import _execute, _runs
 from abcdp.audit import (
     Audit,
     GumbelRules,
@@ -54,11 +53,13 @@ from abcdp.audit.traces import Traced, placed_distances, placed_summaries
 from abcdp.audit.verdict import LIMITS, TOLERANCE, Examined, rules_of
 from abcdp.cli.app import app
 from abcdp.errors import AuditError
-from abcdp.law import Law as SummaryLaw
 from abcdp.mechanisms import Calibration, Grid, Nearest, PrivateSummary, Scan, SparseVector
 from abcdp.mechanisms.composition import composed_epsilon
-from abcdp.noise import FastNoise, OpenDPNoise, SeededNoise
-from abcdp.private import PrivateData
+from abcdp.owner import execute
+from abcdp.owner.records import PrivateData
+from abcdp.privacy.noise_law import Law as SummaryLaw
+from abcdp.releases import running
+from abcdp.sampling.noise import FastNoise, OpenDPNoise, SeededNoise
 from broken_mechanisms import (
     BROKEN,
     CORRECT,
@@ -563,7 +564,7 @@ def test_the_shipped_contest_gives_events_the_probability_that_is_computed(accep
     )
     size = len(margins)
     outputs = [tuple(int(t in rows) for t in range(size)) for rows in itertools.combinations(range(size), accept)]
-    seen = Counter(o.accepted for o in _execute.run_nearest(case.bank, case.data[0], found, SeededNoise(3), runs))
+    seen = Counter(o.accepted for o in execute.run_nearest(case.bank, case.data[0], found, SeededNoise(3), runs))
     counts = [seen[tuple(np.flatnonzero(output).tolist())] for output in outputs]
 
     def p_value(scale):
@@ -584,7 +585,7 @@ def test_a_shipped_private_summary_gives_events_the_probability_that_is_computed
     bank = abcdp.simulate(batched, distance, draws=2, records=40, seed=1)
     data = PrivateData(np.linspace(0, 1, 40))
     found = PrivateSummary(1.0, norm="l1").calibrated(distance, records=40, simulated=40, unit=abcdp.Unit())
-    values = _execute.run_private_summary(bank, data, found, SeededNoise(4), runs)
+    values = execute.run_private_summary(bank, data, found, SeededNoise(4), runs)
     noise = values - placed_summaries(bank, [data], found)
     above = noise > found.scale
     chance = math.exp(float(Laplace(found.scale).log_sf(np.array(float(found.scale)))))
@@ -627,12 +628,12 @@ def test_other_shipped_mechanisms_show_much_of_their_claim_and_never_more(mechan
 )
 def test_a_third_of_the_noise_shows(mechanism, run, monkeypatch):
     """The integers are right and the code draws other noise. False failures: far below 1e-6."""
-    shipped = getattr(_execute, run)
+    shipped = getattr(execute, run)
 
     def small(bank, data, calibration, noise, runs=1):
         return shipped(bank, data, dataclasses.replace(calibration, scale=calibration.scale // 3), noise, runs)
 
-    monkeypatch.setattr(_execute, run, small)
+    monkeypatch.setattr(execute, run, small)
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=20_000, opendp_runs=0, draws=1 << 12, show=False)
     assert result.exact <= 1.0 + TOLERANCE
     assert result.verdict == "broken"
@@ -870,7 +871,7 @@ def test_the_shipped_code_uses_each_number_of_noise_once(mechanism):
     ids=str,
 )
 def test_noise_that_is_shared_between_shards_is_found(mechanism, name, broken, words, monkeypatch):
-    monkeypatch.setattr(_runs, name, broken)
+    monkeypatch.setattr(running, name, broken)
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=0, draws=1 << 12)
     assert result.verdict == "broken"
     assert words in result.traced.fault
@@ -878,8 +879,8 @@ def test_noise_that_is_shared_between_shards_is_found(mechanism, name, broken, w
 
 @pytest.mark.parametrize("norm", ["l1", "box", "l2"])
 def test_entries_of_a_summary_without_noise_are_found(norm, monkeypatch):
-    broken = summary_with_four_noisy_entries(_execute.run_private_summary)
-    monkeypatch.setattr(_execute, "run_private_summary", broken)
+    broken = summary_with_four_noisy_entries(execute.run_private_summary)
+    monkeypatch.setattr(execute, "run_private_summary", broken)
     mechanism = PrivateSummary(1.0, 1e-6 if norm == "l2" else 0.0, norm)
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=0, draws=1 << 12)
     assert result.verdict == "broken"
@@ -897,12 +898,12 @@ def test_entries_of_a_summary_without_noise_are_found(norm, monkeypatch):
     ids=str,
 )
 def test_other_noise_than_the_integers_say_is_found(change, words, monkeypatch):
-    shipped = _execute.run_sparse_vector
+    shipped = execute.run_sparse_vector
 
     def run(bank, data, calibration, noise, runs=1):
         return shipped(bank, data, dataclasses.replace(calibration, **change), noise, runs)
 
-    monkeypatch.setattr(_execute, "run_sparse_vector", run)
+    monkeypatch.setattr(execute, "run_sparse_vector", run)
     mechanism = SparseVector(1.0, 2, 0.5)
     assert words in trace(mechanism, settings_for(mechanism)).fault
 
@@ -910,8 +911,10 @@ def test_other_noise_than_the_integers_say_is_found(change, words, monkeypatch):
 @pytest.mark.parametrize("mechanism", [SparseVector(1.0, 1, 0.5), PrivateSummary(1.0, 1e-6, norm="l2")], ids=str)
 def test_a_sampler_that_repeats_itself_is_found(mechanism, monkeypatch):
     """65 536 numbers, and then the same again: in the function that both samplers fill their blocks with."""
-    shipped = abcdp.noise._fill
-    monkeypatch.setattr(abcdp.noise, "_fill", lambda size, draw: np.resize(shipped(min(size, 1 << 16), draw), size))
+    shipped = abcdp.sampling.noise._fill
+    monkeypatch.setattr(
+        abcdp.sampling.noise, "_fill", lambda size, draw: np.resize(shipped(min(size, 1 << 16), draw), size)
+    )
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=0)
     assert result.verdict == "broken"
     law = "laplace" if isinstance(mechanism, SparseVector) else "gaussian"
@@ -1141,13 +1144,13 @@ def test_a_calibration_with_too_little_noise_exits_with_1(monkeypatch):
 
 def test_a_private_step_with_too_little_noise_exits_with_1(monkeypatch):
     """The integers are right and the code draws other noise: only runs show it. False failures: far below 1e-6."""
-    shipped = _execute.run_sparse_vector
+    shipped = execute.run_sparse_vector
 
     def run(bank, data, calibration, noise, runs=1):
         small = dataclasses.replace(calibration, distance_scale=calibration.distance_scale // 8)
         return shipped(bank, data, small, noise, runs)
 
-    monkeypatch.setattr(_execute, "run_sparse_vector", run)
+    monkeypatch.setattr(execute, "run_sparse_vector", run)
     done = command("--runs", 20_000, "--unit", "record", "--json")
     assert done.exit_code == 1
     values = json.loads(done.output)

@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp import _files
-from abcdp._files import check_folder, check_place, write_atomically
-from abcdp._harmless import harmless, harmless_lines
-from abcdp._storage import secrets_in, shown
+from abcdp._common import files
+from abcdp._common.files import check_folder, check_place, write_atomically
+from abcdp._common.storage import secrets_in, shown
+from abcdp._common.text import harmless, harmless_lines
 from abcdp.cli import output
 from abcdp.errors import AbcdpError, MechanismError, PlanError, ReleaseError, StorageError
 from abcdp.owner import open_ledger, preview
-from abcdp.plan import planned_mechanism
+from abcdp.planning.plan import planned_mechanism
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5))])
@@ -502,7 +502,7 @@ def test_room_and_rights_are_asked_for(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="no room"):
         check_place(tmp_path / "x", 1 << 60)
     (tmp_path / "x").write_text("")
-    monkeypatch.setattr(_files.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(files.os, "access", lambda path, mode: False)
     with pytest.raises(StorageError, match="may not be written"):
         check_place(tmp_path / "x")
     with pytest.raises(StorageError, match="is a file"):
@@ -556,7 +556,7 @@ def test_a_failure_between_charge_and_result_says_that_it_was_charged(own, bank,
         if step == "after the charge":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("abcdp.owner._reached", stop)
+    monkeypatch.setattr("abcdp.owner.requests._reached", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         abcdp.release(bank, own / "y.npy", abcdp.PrivateSummary(epsilon=1.5), ledger=own / "own.db", dataset="d")
     assert "charged" in caught.value.__notes__[0]
@@ -646,7 +646,7 @@ def test_names_of_files_are_harmless_in_errors(encoding, bank, tmp_path):
 def test_a_parameter_that_is_no_formula_is_drawn_as_it_stands(tmp_path):
     import xarray
 
-    from abcdp import plots
+    from abcdp.reporting import plots
 
     name = "$\\no_such{\x1b"
     draws = xarray.Dataset({name: (("chain", "draw"), np.zeros((1, 9))), "b": (("chain", "draw"), np.ones((1, 9)))})

@@ -19,12 +19,12 @@ import abcdp
 from abcdp._kernels import tuberculosis as compiled
 from abcdp._kernels import tuberculosis_plain as plain
 from abcdp.audit.checks import largest_move
+from abcdp.bank.status import NOT_FINITE, OK
 from abcdp.distance import distance_from_json
 from abcdp.distance.clusters import MOST_RECORDS, STATISTICS, ClusterSummary, _moves
 from abcdp.errors import DistanceError, UnitError
-from abcdp.experiment import public_release
+from abcdp.experiments.public import public_release
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
-from abcdp.model import NOT_FINITE, OK
 from abcdp.models import _tuberculosis, outbreak, tuberculosis
 from abcdp.models._tuberculosis import SAN_FRANCISCO, as_patients
 

@@ -19,14 +19,14 @@ import pytest
 
 import abcdp
 from abcdp.errors import BankError, PlanError
-from abcdp.experiment import public_distances
+from abcdp.experiments.public import public_distances
 from abcdp.ledger import Anchor, Ledger, LedgerError, RequestBurnt
 from abcdp.ledger.upgrade import upgrade
 from abcdp.mechanisms import mechanism_from_json
-from abcdp.plan import planned_mechanism
-from abcdp.private import load_records
-from abcdp.release import SCHEMA
-from abcdp.report import report
+from abcdp.owner.records import load_records
+from abcdp.planning.plan import planned_mechanism
+from abcdp.releases.release import SCHEMA
+from abcdp.reporting.report import report
 from sample_models import batched
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp import _execute, owner
 from abcdp.distance import (
     Clipped,
     ClusterSummary,
@@ -25,12 +24,13 @@ from abcdp.distance import (
     distance_from_json,
 )
 from abcdp.errors import BankError, DistanceError, MechanismError, ReleaseError, UnitError
-from abcdp.experiment import public_release
-from abcdp.guarantee import Guarantee, Unit, most_power
+from abcdp.experiments.public import public_release
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import Grid, Nearest, PrivateSummary, SparseVector, guarantee_of
-from abcdp.release import SCHEMA, Release
-from abcdp.report import odds_table, power_table, report
+from abcdp.owner import execute, requests
+from abcdp.privacy.guarantee import Guarantee, Unit, most_power
+from abcdp.releases.release import SCHEMA, Release
+from abcdp.reporting.report import odds_table, power_table, report
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])
@@ -159,7 +159,7 @@ def asked(bank, tmp_path, mechanism=SCAN, **options):
     records = np.random.default_rng(7).normal(0.3, 1.0, 300)
     book = tmp_path / "own.db"
     if not book.exists():
-        owner.register(book, "d", records, unit=Unit(), epsilon=10, delta="0.01", create=True)
+        requests.register(book, "d", records, unit=Unit(), epsilon=10, delta="0.01", create=True)
     return abcdp.release(bank, records, mechanism, ledger=book, dataset="d", noise="fast", **options)
 
 
@@ -268,7 +268,7 @@ def test_only_the_librarys_own_mechanisms_touch_records(tmp_path, monkeypatch):
     bank = abcdp.simulate(batched, MEAN, draws=50, records=300, seed=1)
     asked(bank, tmp_path)
     before = Ledger(tmp_path / "own.db").head()
-    monkeypatch.setattr(_execute, "answer", lambda *_: pytest.fail("computed on the data"))
+    monkeypatch.setattr(execute, "answer", lambda *_: pytest.fail("computed on the data"))
     shadowed = SparseVector(1.0, 5, 0.4)
     object.__setattr__(shadowed, "calibrated", SparseVector(1000.0, 5, 0.4).calibrated)
     for mechanism in (Cheap(1.0, 5, 0.4), shadowed):

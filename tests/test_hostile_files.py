@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import abcdp
-from abcdp import _files, _shards
-from abcdp.bank import Bank, Header, Shard, ShardData, bank_digest, write_manifest, write_shard
+from abcdp._common import files
+from abcdp.bank import Bank, Header, Shard, ShardData, bank_digest, shards, write_manifest, write_shard
 from abcdp.distance import distance_from_json
 from abcdp.errors import AbcdpError, BankError, DistanceError, PlanError, ReleaseError, StorageError
 from abcdp.ledger.upgrade import upgrade
-from abcdp.plan import Plan, planned_mechanism
+from abcdp.planning.plan import Plan, planned_mechanism
 from sample_models import batched
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -39,7 +39,7 @@ CHILD = """
 import resource, sys, time, warnings
 warnings.simplefilter("ignore")
 import numpy, pyarrow, pyarrow.parquet
-import abcdp, abcdp.plan, abcdp.report
+import abcdp, abcdp.plan, abcdp.reporting.report
 from abcdp.cli import main
 from abcdp.errors import AbcdpError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
@@ -217,7 +217,7 @@ ROWS, WIDTH = 2048, 8
 def content():
     rng = np.random.default_rng(2)
     data = ShardData(np.zeros(ROWS, np.int8), rng.random((ROWS, 1)), rng.random((ROWS, WIDTH)))
-    return _shards.encode_shard(Shard(1, 0, ROWS, 0, data.sha256()), data)
+    return shards.encode_shard(Shard(1, 0, ROWS, 0, data.sha256()), data)
 
 
 def last_chunk(content):
@@ -234,7 +234,7 @@ def with_page(content, page):
 
 def test_pages_are_read_as_they_were_written(content, tmp_path):
     (tmp_path / "a.parquet").write_bytes(content)
-    data = _shards.decode_shard(content, "a", 1, WIDTH, ROWS)
+    data = shards.decode_shard(content, "a", 1, WIDTH, ROWS)
     assert data.rows.shape == (ROWS, WIDTH)
 
 
@@ -243,8 +243,8 @@ def test_a_page_that_unpacks_to_more_than_it_should_is_never_unpacked(content, t
     assert len(bomb) < 100_000
     (tmp_path / "bomb.parquet").write_bytes(with_page(content, page_header(1 << 30, len(bomb), ROWS * WIDTH) + bomb))
     code = f"""
-from abcdp import _shards
-_shards.decode_shard(open(path, "rb").read(), "a shard", 1, {WIDTH}, {ROWS})"""
+from abcdp.bank import shards
+shards.decode_shard(open(path, "rb").read(), "a shard", 1, {WIDTH}, {ROWS})"""
     assert attacked(code, tmp_path / "bomb.parquet").startswith("BankError: a shard: ")
 
 
@@ -281,7 +281,7 @@ def test_a_bank_with_such_a_page_is_refused_by_whoever_reads_it(content, tmp_pat
 )
 def test_pages_of_another_kind_are_refused(content, page):
     with pytest.raises(BankError, match=r"a: .*(page|damaged)"):
-        _shards.decode_shard(with_page(content, page), "a", 1, WIDTH, ROWS)
+        shards.decode_shard(with_page(content, page), "a", 1, WIDTH, ROWS)
 
 
 @pytest.mark.parametrize("options", [{"use_dictionary": True}, {"compression": "gzip"}, {"data_page_version": "2.0"}])
@@ -290,7 +290,7 @@ def test_a_file_of_another_writer_is_refused(content, options):
     out = io.BytesIO()
     pq.write_table(table, out, **{"use_dictionary": False, "compression": "zstd"} | options)
     with pytest.raises(BankError, match="a: "):
-        _shards.decode_shard(out.getvalue(), "a", 1, WIDTH, ROWS)
+        shards.decode_shard(out.getvalue(), "a", 1, WIDTH, ROWS)
 
 
 def test_a_long_footer_is_refused(content):
@@ -298,14 +298,14 @@ def test_a_long_footer_is_refused(content):
     out = io.BytesIO()
     pq.write_table(table, out, use_dictionary=False, compression="zstd")
     with pytest.raises(BankError, match="footer"):
-        _shards.decode_shard(out.getvalue(), "a", 1, WIDTH, ROWS)
-    assert _shards.shard_of(io.BytesIO(out.getvalue()), ROWS) is None
+        shards.decode_shard(out.getvalue(), "a", 1, WIDTH, ROWS)
+    assert shards.shard_of(io.BytesIO(out.getvalue()), ROWS) is None
 
 
 @pytest.mark.parametrize("length", [0, 1, 1 << 31, (1 << 32) - 1])
 def test_a_footer_that_says_another_length_is_refused(content, length):
     with pytest.raises(BankError, match="a: "):
-        _shards.decode_shard(content[:-8] + struct.pack("<I", length) + b"PAR1", "a", 1, WIDTH, ROWS)
+        shards.decode_shard(content[:-8] + struct.pack("<I", length) + b"PAR1", "a", 1, WIDTH, ROWS)
 
 
 def test_many_row_groups_are_read(content):
@@ -314,8 +314,8 @@ def test_many_row_groups_are_read(content):
     out = io.BytesIO()
     options = {"use_byte_stream_split": ["theta.list.element", "summary.list.element"]}
     pq.write_table(table, out, use_dictionary=False, compression="zstd", row_group_size=700, **options)
-    data = _shards.decode_shard(out.getvalue(), "a", 1, WIDTH, ROWS)
-    assert np.array_equal(data.rows, _shards.decode_shard(content, "a", 1, WIDTH, ROWS).rows)
+    data = shards.decode_shard(out.getvalue(), "a", 1, WIDTH, ROWS)
+    assert np.array_equal(data.rows, shards.decode_shard(content, "a", 1, WIDTH, ROWS).rows)
 
 
 # -- what is not a file -----------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def a_socket(path):
 READERS = {
     "manifest.json": "abcdp.Bank(path)",
     "shards/7-000000.parquet": "abcdp.Bank(path).verify()",
-    "plan.json": "from abcdp.plan import planned_mechanism; planned_mechanism(path + '/plan.json')",
+    "plan.json": "from abcdp.planning.plan import planned_mechanism; planned_mechanism(path + '/plan.json')",
     "release.json": "abcdp.Release.load(path + '/release.json')",
     "anchor.json": "sys.argv[1:] = ['ledger', 'anchor', path + '/ledger.db', '--reconcile', path + '/anchor.json']; "
     "main()",
@@ -372,7 +372,7 @@ def test_a_resumed_run_does_not_wait_for_a_pipe(tmp_path):
     os.mkfifo(bank / "shards/7-000000.parquet")
     code = """
 from abcdp.bank import find_shard, header_from_json, read_manifest
-from abcdp._storage import open_folder
+from abcdp._common.storage import open_folder
 folder = open_folder(path)
 header = header_from_json(read_manifest(folder), folder, None)
 assert find_shard(folder, header, 7, 0, 64) is None
@@ -386,14 +386,14 @@ def test_a_file_that_grows_is_read_up_to_the_limit(tmp_path):
             return bytes(size)
 
     with pytest.raises(StorageError, match="larger than the 100 bytes"):
-        _files.read_bounded(Endless(), 100, "endless")
+        files.read_bounded(Endless(), 100, "endless")
     (tmp_path / "a").write_bytes(bytes(101))
     with pytest.raises(StorageError, match="larger than the 100 bytes"):
-        _files.read_bounded(tmp_path / "a", 100)
-    assert len(_files.read_bounded(tmp_path / "a", 101)) == 101
+        files.read_bounded(tmp_path / "a", 100)
+    assert len(files.read_bounded(tmp_path / "a", 101)) == 101
     if Path("/proc/self/maps").exists():  # says that it has 0 bytes
         with pytest.raises(StorageError, match="larger than the 10 bytes"):
-            _files.read_bounded("/proc/self/maps", 10)
+            files.read_bounded("/proc/self/maps", 10)
 
 
 # -- numbers that loop ------------------------------------------------------------------------------------------------
@@ -415,9 +415,9 @@ def test_no_number_of_shards_loops(tmp_path):
     said = attacked(f"abcdp.posterior(path, {str(GOLDEN / 'banks/base')!r})", tmp_path / "r.json")
     assert said.startswith("ReleaseError")
     bank = Bank(GOLDEN / "banks/base")
-    for shards in (-1, 0, 2):
+    for count in (-1, 0, 2):
         with pytest.raises(BankError, match="does not contain"):
-            bank.containing("0" * 64, shards)
+            bank.containing("0" * 64, count)
 
 
 def test_a_part_is_found_among_many_shards_quickly():
@@ -492,7 +492,7 @@ def test_deep_json_is_refused_by_every_reader(depth, pair, tmp_path):
 )
 def test_json_that_two_readers_could_read_in_two_ways_is_refused(text):
     with pytest.raises(ValueError):
-        _files.load_json(text)
+        files.load_json(text)
 
 
 def test_json_of_many_small_values_is_bounded_by_its_bytes(tmp_path):
@@ -507,19 +507,19 @@ def test_json_of_many_small_values_is_bounded_by_its_bytes(tmp_path):
 )
 def test_what_json_takes_is_no_more_than_is_reckoned(part, tmp_path):
     (tmp_path / "x.json").write_text("[" + part * 300_000 + "1]", encoding="utf-8")
-    reckoned = _files._json_memory((tmp_path / "x.json").read_bytes())
-    code = "from abcdp._files import read_json; read_json(path)"
+    reckoned = files._json_memory((tmp_path / "x.json").read_bytes())
+    code = "from abcdp._common.files import read_json; read_json(path)"
     attacked(code, tmp_path / "x.json", room=reckoned + (8 << 20))
 
 
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(StorageError, match="a folder, not a regular file"):
-        _files.open_regular(tmp_path)
+        files.open_regular(tmp_path)
 
 
 def test_json_in_memory_is_what_it_may_be(tmp_path):
-    assert _files.load_json(b'{"a": [1, {"b": null}], "c": "\\ud83d\\ude00"}') == {"a": [1, {"b": None}], "c": "😀"}
+    assert files.load_json(b'{"a": [1, {"b": null}], "c": "\\ud83d\\ude00"}') == {"a": [1, {"b": None}], "c": "😀"}
     with pytest.raises(AbcdpError):
-        _files.read_json(tmp_path)
+        files.read_json(tmp_path)
     with pytest.raises(OSError, match="No such file"):
-        _files.read_json(tmp_path / "absent")
+        files.read_json(tmp_path / "absent")

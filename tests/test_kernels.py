@@ -16,7 +16,7 @@ from numba import njit
 from abcdp import _kernels
 from abcdp._kernels import _math, compiled, plain
 from abcdp.distance import MMD, Clipped, CustomDistance, Distance, Histogram, MeanSummary, Moment, PairedClipped
-from abcdp.law import Law
+from abcdp.privacy.noise_law import Law
 
 BOTH = pytest.mark.parametrize("module", [compiled, plain], ids=["compiled", "plain"])
 SIZES = (1, 2, 37, 255, 256, 257, 513)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import abcdp
-from abcdp._tighten import _diameter, _Problem, _residual, tightened
 from abcdp.distance import LearnedSummary
+from abcdp.learning.tighten import _diameter, _Problem, _residual, tightened
 
-learning = importlib.import_module("abcdp.learn")  # the package shows the function of that name
+learning = importlib.import_module("abcdp.learning.learn")
 
 
 def regression(seed: int, features: int = 6, directions: int = 2) -> tuple[np.ndarray, ...]:

@@ -17,11 +17,11 @@ import sqlalchemy as sa
 
 import abcdp
 from abcdp.cli import main
-from abcdp.guarantee import Unit
 from abcdp.ledger import Charge, Ledger, LedgerClosed, LedgerError, NearCopyWarning, RequestBurnt
 from abcdp.ledger import keys as key_file
 from abcdp.ledger.upgrade import upgrade
-from abcdp.private import load_records
+from abcdp.owner.records import load_records
+from abcdp.privacy.guarantee import Unit
 from postgres import postgres  # noqa: F401
 
 RECORDS = np.arange(40.0).reshape(20, 2)
@@ -233,7 +233,7 @@ def test_a_run_that_fails_is_written_down_as_burnt(path, monkeypatch):
     abcdp.register(path, "clinic", data, unit=Unit(), epsilon=1, create=True)
     mechanism = abcdp.SparseVector(epsilon=0.5, accept=2, threshold=0.5)
     with monkeypatch.context() as patch:
-        patch.setattr("abcdp._runs.scanned", lambda *args: 1 / 0)
+        patch.setattr("abcdp.releases.running.scanned", lambda *args: 1 / 0)
         with pytest.raises(abcdp.AbcdpError):
             abcdp.release(bank, data, mechanism, ledger=path, dataset="clinic", actor="Ada", purpose="a trial")
     ledger = Ledger(path)

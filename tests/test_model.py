@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 import abcdp
+from abcdp.bank.status import NOT_FINITE, OK, RAISED
 from abcdp.errors import ModelError
-from abcdp.model import NOT_FINITE, OK, RAISED
 from sample_models import PRIOR, failing, normal
 
 

@@ -13,7 +13,7 @@ import plain_tuberculosis as oracle
 from abcdp import _kernels
 from abcdp._kernels import tuberculosis as compiled
 from abcdp._kernels import tuberculosis_plain as plain
-from abcdp.model import NOT_FINITE, OK
+from abcdp.bank.status import NOT_FINITE, OK
 from abcdp.models import _covid, _tuberculosis
 
 TRUTH = np.array([_tuberculosis.TRUTH])

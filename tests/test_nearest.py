@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import abcdp
-from abcdp import _execute, noise, owner
 from abcdp.errors import BankError, MechanismError
 from abcdp.mechanisms import Contest, Grid, Nearest, mechanism_from_json
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
-from abcdp.noise import OpenDPNoise, SeededNoise
-from abcdp.private import PrivateData
+from abcdp.owner import execute, requests
+from abcdp.owner.records import PrivateData
+from abcdp.sampling import noise
+from abcdp.sampling.noise import OpenDPNoise, SeededNoise
 from sample_models import batched, failing
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5))])
@@ -125,9 +126,9 @@ def test_the_opposite_sign_breaks_the_claim():
 def test_a_release_of_the_nearest_draws(tmp_path):
     bank = abcdp.simulate(failing, MEAN, draws=800, records=200, seed=3, shard=128)
     records = np.random.default_rng(1).normal(0.2, 1.0, 200)
-    owner.register(tmp_path / "b.db", "d", records, unit=abcdp.Unit(), epsilon="200000", create=True)
+    requests.register(tmp_path / "b.db", "d", records, unit=abcdp.Unit(), epsilon="200000", create=True)
     almost = abcdp.release(bank, records, Nearest(1e5, 9), ledger=tmp_path / "b.db", dataset="d", noise="fast")
-    distances = _execute.true_distances(bank, PrivateData(records))
+    distances = execute.true_distances(bank, PrivateData(records))
     truth = np.argsort(np.where(np.isnan(distances), np.inf, distances))[:9]
     assert almost.accepted == tuple(sorted(truth.tolist()))
     assert almost.examined == 800
@@ -135,7 +136,7 @@ def test_a_release_of_the_nearest_draws(tmp_path):
     private = abcdp.release(bank, records, Nearest(1.0, 700), ledger=tmp_path / "b.db", dataset="d", noise="opendp")
     assert set(private.accepted) == set(np.flatnonzero(bank.status == 0))  # fewer worked than were asked for
     assert abcdp.posterior(private, bank)["posterior"].sizes["draw"] == len(private.accepted)
-    from abcdp.report import report
+    from abcdp.reporting.report import report
 
     assert "nearest 9 of 800 draws" in report(almost, bank, tmp_path / "r.html").read_text()
 
@@ -144,7 +145,7 @@ def test_a_shard_at_a_time_is_the_whole_bank_at_once():
     bank = abcdp.simulate(batched, MEAN, draws=500, records=50, seed=3, shard=64)
     data = PrivateData(np.zeros(50))
     found = Nearest(1.0, 7).calibrated(MEAN, records=50, simulated=50, unit=abcdp.Unit())
-    streamed = _execute.run_nearest(bank, data, found, SeededNoise(4), runs=3)
+    streamed = execute.run_nearest(bank, data, found, SeededNoise(4), runs=3)
     noise = SeededNoise(4)
     drawn = np.concatenate([noise.geometric(found.scale, 3 * p.rows).reshape(3, -1) for p in bank.parts], axis=1)
     contest = Contest(7, 3)
@@ -294,8 +295,8 @@ def test_a_release_with_gumbel_noise(tmp_path):
     bank = abcdp.simulate(failing, MEAN, draws=800, records=200, seed=3, shard=128)
     records = np.random.default_rng(1).normal(0.2, 1.0, 200)
     book = {"ledger": tmp_path / "b.db", "dataset": "d"}
-    owner.register(book["ledger"], "d", records, unit=abcdp.Unit(), epsilon="200000", delta="0.1", create=True)
-    distances = _execute.true_distances(bank, PrivateData(records))
+    requests.register(book["ledger"], "d", records, unit=abcdp.Unit(), epsilon="200000", delta="0.1", create=True)
+    distances = execute.true_distances(bank, PrivateData(records))
     truth = np.argsort(np.where(np.isnan(distances), np.inf, distances))[:60]
     for source in ("fast", "opendp"):
         almost = abcdp.release(bank, records, Nearest(5e4, 60, 1e-3), noise=source, request=source, **book)
@@ -306,7 +307,7 @@ def test_a_release_with_gumbel_noise(tmp_path):
         assert set(few.accepted) == set(np.flatnonzero(bank.status == 0))  # fewer worked than were asked for
     with pytest.raises(BankError, match="800 draws at once"):
         abcdp.release(bank, records, Nearest(1.0, 60, 1e-3), request="small", memory=50_000, **book)
-    assert owner.open_ledger(book["ledger"]).dataset("d").left_delta == Fraction(98, 1000)
+    assert requests.open_ledger(book["ledger"]).dataset("d").left_delta == Fraction(98, 1000)
 
 
 def test_impossible_settings_are_named():

@@ -19,9 +19,17 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from abcdp import noise as module
 from abcdp.errors import AbcdpError
-from abcdp.noise import LARGEST_SCALE, FastNoise, Noise, NoiseError, NoiseMissingError, OpenDPNoise, SeededNoise
+from abcdp.sampling import noise as module
+from abcdp.sampling.noise import (
+    LARGEST_SCALE,
+    FastNoise,
+    Noise,
+    NoiseError,
+    NoiseMissingError,
+    OpenDPNoise,
+    SeededNoise,
+)
 
 Array = npt.NDArray[Any]
 

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import abcdp
-from abcdp import _execute, owner
 from abcdp.bank import Bank, Header, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.errors import BankError
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import Nearest, SparseVector
-from abcdp.noise import SeededNoise
-from abcdp.private import PrivateData
+from abcdp.owner import execute, requests
+from abcdp.owner.records import PrivateData
+from abcdp.sampling.noise import SeededNoise
 
 DRAWS, RECORDS = 120, 50
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-1, 1)), abcdp.Moment(0, power=2, bounds=(0, 1))])
@@ -102,10 +102,10 @@ def literal_nearest(mechanism):
 
 def answers(bank):
     for mechanism in (SparseVector(20.0, 9, 0.4), SparseVector(40.0, 9, 0.3, resample=True)):
-        (found,) = _execute.run_sparse_vector(bank, DATA, mechanism.calibrated(MEAN, **PUBLIC), Prepared())
+        (found,) = execute.run_sparse_vector(bank, DATA, mechanism.calibrated(MEAN, **PUBLIC), Prepared())
         yield mechanism, found.accepted
     mechanism = Nearest(10.0, 12)
-    (found,) = _execute.run_nearest(bank, DATA, mechanism.calibrated(MEAN, **PUBLIC), Prepared())
+    (found,) = execute.run_nearest(bank, DATA, mechanism.calibrated(MEAN, **PUBLIC), Prepared())
     yield mechanism, found.accepted
 
 
@@ -135,7 +135,7 @@ def test_a_private_summary_reads_no_row():
     bank = in_memory()
     bank._read = lambda shard: pytest.fail("read a shard")
     calibration = abcdp.PrivateSummary(1.0).calibrated(MEAN, **PUBLIC)
-    assert _execute.run_private_summary(bank, DATA, calibration, SeededNoise(1)).shape == (1, 2)
+    assert execute.run_private_summary(bank, DATA, calibration, SeededNoise(1)).shape == (1, 2)
 
 
 def test_only_the_next_shard_is_read_ahead():
@@ -149,7 +149,7 @@ def test_only_the_next_shard_is_read_ahead():
             drawn.append(len(read))
             return super().geometric(scale, size)
 
-    _execute.run_nearest(bank, DATA, Nearest(10.0, 12).calibrated(MEAN, **PUBLIC), Watching())
+    execute.run_nearest(bank, DATA, Nearest(10.0, 12).calibrated(MEAN, **PUBLIC), Watching())
     assert read == list(range(12))
     assert all(seen <= number + 2 for number, seen in enumerate(drawn))
 
@@ -177,7 +177,7 @@ def test_verify_reads_every_shard_and_names_the_first_fault(tmp_path):
 
 class TestMemory:
     def release(self, bank, book, **options):
-        owner.register(book, "d", DATA.records, unit=abcdp.Unit(), epsilon=3, create=True)
+        requests.register(book, "d", DATA.records, unit=abcdp.Unit(), epsilon=3, create=True)
         return abcdp.release(
             bank, DATA.records, SparseVector(1.0, 3, 0.4), ledger=book, dataset="d", noise="fast", **options
         )
@@ -195,7 +195,7 @@ class TestMemory:
     @pytest.mark.parametrize("memory", [0, -1, 1.5, True, "1 GiB"])
     def test_nonsense_is_named(self, memory):
         with pytest.raises(BankError, match=r"memory=.*whole number of bytes"):
-            _execute.check_memory(in_memory(), memory)
+            execute.check_memory(in_memory(), memory)
 
     def test_ten_times_the_draws_take_no_more(self, tmp_path):
         """Peak memory of a process over a bank of 90 MB, above its peak over the first tenth of it."""
@@ -212,9 +212,9 @@ import sys
 from pathlib import Path
 import numpy as np
 import abcdp
-from abcdp import _execute
-from abcdp.noise import SeededNoise
-from abcdp.private import PrivateData
+from abcdp.owner import execute
+from abcdp.sampling.noise import SeededNoise
+from abcdp.owner.records import PrivateData
 from bench.private_side import stored_bank
 bank = stored_bank(Path(sys.argv[1]), 300_000, 1 << 13)
 data = PrivateData(np.zeros(100))
@@ -223,6 +223,6 @@ calibration = mechanism.calibrated(bank.distance, records=100, simulated=bank.re
 keys = [(shard.seed, shard.number) for shard in bank.parts]
 for part in (bank.select(keys[: len(keys) // 10]), bank):
     part.verify()
-    _execute.run_nearest(part, data, calibration, SeededNoise(1))
+    execute.run_nearest(part, data, calibration, SeededNoise(1))
     print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """

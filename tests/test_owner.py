@@ -16,12 +16,12 @@ import pytest
 import xarray as xr
 
 import abcdp
-from abcdp import _execute, owner
 from abcdp.errors import BankError, DataError, MechanismError, ReleaseError, UnitError
 from abcdp.ledger import BudgetExceeded, Ledger, LedgerError, LedgerLocked, RequestBurnt
-from abcdp.noise import FastNoise, SeededNoise
-from abcdp.private import PrivateData, load_records
-from abcdp.release import SCHEMA
+from abcdp.owner import execute, requests
+from abcdp.owner.records import PrivateData, load_records
+from abcdp.releases.release import SCHEMA
+from abcdp.sampling.noise import FastNoise, SeededNoise
 from sample_models import batched, failing
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])
@@ -42,7 +42,7 @@ def records():
 
 @pytest.fixture
 def book(tmp_path, records):
-    owner.register(tmp_path / "own.db", "clinic", records, unit=abcdp.Unit(), epsilon=3, create=True)
+    requests.register(tmp_path / "own.db", "clinic", records, unit=abcdp.Unit(), epsilon=3, create=True)
     return tmp_path / "own.db"
 
 
@@ -99,7 +99,7 @@ def test_the_same_request_returns_the_same_bytes_and_costs_once(bank, records, b
 
 
 def test_with_almost_no_noise_the_release_is_rejection_abc(bank, records, tmp_path):
-    owner.register(tmp_path / "b.db", "clinic", records, unit=abcdp.Unit(), epsilon="1000000", create=True)
+    requests.register(tmp_path / "b.db", "clinic", records, unit=abcdp.Unit(), epsilon="1000000", create=True)
     for resample in (False, True):
         mechanism = abcdp.SparseVector(epsilon=1e5, accept=7, threshold=0.2, resample=resample)
         release = ask(bank, records, tmp_path / "b.db", mechanism)
@@ -123,7 +123,7 @@ def test_the_baseline_is_no_release(bank, records):
 
 def test_failed_draws_are_never_accepted(records, tmp_path):
     bank = abcdp.simulate(failing, MEAN, draws=600, records=300, seed=5, shard=64)
-    owner.register(tmp_path / "b.db", "clinic", records, unit=abcdp.Unit(), epsilon=100, create=True)
+    requests.register(tmp_path / "b.db", "clinic", records, unit=abcdp.Unit(), epsilon=100, create=True)
     everything = abcdp.SparseVector(epsilon=10.0, accept=1000, threshold=1e6)
     release = ask(bank, records, tmp_path / "b.db", everything)
     assert set(release.accepted) == set(np.flatnonzero(bank.status == 0))
@@ -229,7 +229,7 @@ def test_wrong_columns_at_registration(tmp_path, records):
         ({"unit": abcdp.Unit(change=(1.0, 1.0, 1.0))}, "bounds 3 columns"),
     ]:
         with pytest.raises(DataError, match=message):
-            owner.register(
+            requests.register(
                 tmp_path / "b.db",
                 "d",
                 tmp_path / "y.csv",
@@ -245,7 +245,7 @@ def test_wrong_columns_at_registration(tmp_path, records):
 @pytest.fixture
 def untouched(book, monkeypatch):
     """Fail if the private step runs or anything is charged."""
-    monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
+    monkeypatch.setattr(execute, "answer", lambda *a: pytest.fail("computed on the data"))
     before = Ledger(book).head()
     yield
     assert Ledger(book).head() == before
@@ -330,7 +330,7 @@ class TestRefusals:
 
 
 def test_a_unit_that_the_distance_cannot_support(records, tmp_path):
-    owner.register(
+    requests.register(
         tmp_path / "b.db",
         "clinic",
         records,
@@ -345,7 +345,7 @@ def test_a_unit_that_the_distance_cannot_support(records, tmp_path):
 
 
 def test_a_private_size_stays_private(records, tmp_path):
-    owner.register(
+    requests.register(
         tmp_path / "b.db",
         "clinic",
         records,
@@ -435,10 +435,10 @@ def test_no_private_number_reaches_a_file_or_a_log(tmp_path, caplog, capfd):
         [[1.2345678901, 0.9876543219, -0.7777123456], np.random.default_rng(3).normal(0.3, 1.0, 297)]
     )
     bank = abcdp.simulate(batched, MEAN, draws=500, records=300, seed=5, shard=256, to=tmp_path / "bank")
-    owner.register(tmp_path / "own.db", "clinic", records, unit=abcdp.Unit(), epsilon=3, create=True)
+    requests.register(tmp_path / "own.db", "clinic", records, unit=abcdp.Unit(), epsilon=3, create=True)
     release = ask(bank, records, tmp_path / "own.db")
     release.save(tmp_path / "r.json")
-    from abcdp.report import report
+    from abcdp.reporting.report import report
 
     report(release, bank, tmp_path / "report.html", model=batched)
     abcdp.save_netcdf(abcdp.posterior(release, bank), tmp_path / "p.nc")
@@ -452,7 +452,7 @@ def test_no_private_number_reaches_a_file_or_a_log(tmp_path, caplog, capfd):
     ]
     texts.append((tmp_path / "p.nc").read_bytes().decode("latin-1"))
     texts.append(repr(release))
-    private = [*records.tolist(), *_execute.true_distances(bank, PrivateData(records)).tolist(), records.mean()]
+    private = [*records.tolist(), *execute.true_distances(bank, PrivateData(records)).tolist(), records.mean()]
     # six digits of a number by chance: images are base64, so search what is text only
     texts = [re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", text) for text in texts]
     public = {f"{v:.6g}" for v in np.ravel(bank.theta)}
@@ -484,7 +484,7 @@ def test_the_private_step_does_the_same_work_whatever_the_data(bank, records, mo
         calibration = abcdp.mechanisms.calibrate(
             mechanism, bank.distance, records=300, simulated=300, unit=abcdp.Unit()
         )
-        _execute.run_sparse_vector(bank, PrivateData(data), calibration, Counting())
+        execute.run_sparse_vector(bank, PrivateData(data), calibration, Counting())
         counts.append(drawn)
     assert counts[0] == counts[1] == counts[2]
     assert sum(size for _, size in counts[0]) == 2 + 2000
@@ -493,7 +493,7 @@ def test_the_private_step_does_the_same_work_whatever_the_data(bank, records, mo
 def test_a_shard_at_a_time_is_the_whole_bank_at_once(bank, records):
     """The same seeded noise, streamed by shards and fed in one piece."""
     calibration = abcdp.mechanisms.calibrate(MECHANISM, bank.distance, records=300, simulated=300, unit=abcdp.Unit())
-    (streamed,) = _execute.run_sparse_vector(bank, PrivateData(records), calibration, SeededNoise(9))
+    (streamed,) = execute.run_sparse_vector(bank, PrivateData(records), calibration, SeededNoise(9))
     noise = SeededNoise(9)
     scan = abcdp.mechanisms.Scan(calibration, noise.laplace(calibration.threshold_scale, 1)[None])
     drawn = np.concatenate([noise.laplace(calibration.distance_scale, part.rows) for part in bank.parts])
@@ -545,7 +545,7 @@ def test_a_crash_after_the_charge_burns_the_request(bank, records, book, monkeyp
     def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_execute, "answer", crash)
+    monkeypatch.setattr(execute, "answer", crash)
     with pytest.raises(KeyboardInterrupt):
         ask(bank, records, book)
     monkeypatch.undo()

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp.experiment import public_distances
+from abcdp.experiments.public import public_distances
 from abcdp.mechanisms import SparseVector, calibrate
-from abcdp.noise import SeededNoise
 from abcdp.paper import EXPERIMENTS, convergence, fig1, make
+from abcdp.sampling.noise import SeededNoise
 
 SMALL = convergence.Config(records=(100, 3162, 100_000), budgets=(1.0,), draws=200, runs=200)
 

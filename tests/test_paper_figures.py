@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp.experiment import public_distances
+from abcdp.experiments.public import public_distances
 from abcdp.mechanisms import SparseVector, calibrate
 from abcdp.models import _covid, _tuberculosis
 from abcdp.models._mixture import TRUTH
-from abcdp.noise import SeededNoise
 from abcdp.paper import EXPERIMENTS, Claim, fig2, fig3, fig4, fig5, make, write_page
 from abcdp.paper.work import Work, stream
+from abcdp.sampling.noise import SeededNoise
 
 NAMES = tuple(EXPERIMENTS)
 MARK = 123.0

@@ -16,16 +16,18 @@ import pytest
 from scipy import stats
 
 import abcdp
-from abcdp import _execute, _runs, _trial, owner
-from abcdp._trial import Draws, Setting, Trial, pretend
 from abcdp.bank import Header, Shard, ShardData
 from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, PosteriorWarning, UnitError
-from abcdp.experiment import CommonNoise, public_release
+from abcdp.experiments.public import CommonNoise, public_release
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import Nearest, PrivateSummary, Scan, SparseVector, calibrate
-from abcdp.noise import SeededNoise
-from abcdp.plan import MECHANISMS, NO_BETTER, Estimate, Plan, planned_mechanism
-from abcdp.private import PrivateData
+from abcdp.owner import execute, requests
+from abcdp.owner.records import PrivateData
+from abcdp.planning import trial
+from abcdp.planning.plan import MECHANISMS, NO_BETTER, Estimate, Plan, planned_mechanism
+from abcdp.planning.trial import Draws, Setting, Trial, pretend
+from abcdp.releases import running
+from abcdp.sampling.noise import SeededNoise
 from sample_models import batched, failing
 
 ROOT = Path(__file__).parent.parent
@@ -59,7 +61,7 @@ import importlib.machinery, json, sys, types
 
 class Block:
     def find_spec(self, name, path=None, target=None):
-        if name in ("abcdp.private", "abcdp._execute", "abcdp.owner", "abcdp.ledger"):
+        if name in ("abcdp.owner.records", "abcdp.owner.execute", "abcdp.owner", "abcdp.ledger"):
             raise ImportError(f"{name} is blocked")
 
 sys.meta_path.insert(0, Block())
@@ -67,8 +69,8 @@ root = types.ModuleType("abcdp")  # the root imports everything; this one import
 root.__path__ = [sys.argv[1]]
 sys.modules["abcdp"] = root
 from abcdp.bank import Bank
-from abcdp.guarantee import Unit
-from abcdp.plan import plan
+from abcdp.privacy.guarantee import Unit
+from abcdp.planning.plan import plan
 print(json.dumps(plan(Bank(sys.argv[2]), epsilon=1.0, unit=Unit(), accept=5, truths=8, progress=False).to_json()))
 """
 
@@ -78,7 +80,7 @@ def test_planning_works_where_private_data_cannot_be_reached(tmp_path):
     abcdp.simulate(batched, MEAN, draws=300, records=100, seed=1, to=tmp_path / "bank")
     command = [sys.executable, "-c", BLOCKED, str(ROOT / "src" / "abcdp"), str(tmp_path / "bank")]
     alone = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    owner.register(tmp_path / "own.db", "d", np.zeros(100), unit=UNIT, epsilon=1, create=True)
+    requests.register(tmp_path / "own.db", "d", np.zeros(100), unit=UNIT, epsilon=1, create=True)
     beside = abcdp.plan(tmp_path / "bank", epsilon=1.0, unit=UNIT, accept=5, truths=8, progress=False)
     assert beside.to_json() == alone
 
@@ -87,8 +89,8 @@ def test_the_import_contract_names_the_planner():
     settings = configparser.ConfigParser()
     settings.read(ROOT / ".importlinter")
     public = settings["importlinter:contract:public"]
-    assert {"abcdp.plan", "abcdp._trial", "abcdp.experiment"} <= set(public["source_modules"].split())
-    assert set(public["forbidden_modules"].split()) >= {"abcdp.private", "abcdp._execute", "abcdp.owner"}
+    assert {"abcdp.plan", "abcdp.planning.trial", "abcdp.experiments.public"} <= set(public["source_modules"].split())
+    assert set(public["forbidden_modules"].split()) >= {"abcdp.owner.records", "abcdp.owner.execute", "abcdp.owner"}
     command = [Path(sys.executable).with_name("lint-imports"), "--contract", "public", "--no-cache"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout
@@ -106,7 +108,7 @@ def test_a_large_bank_is_read_in_pieces_with_the_same_result(tmp_path, monkeypat
     few = FEW | {"mechanisms": MECHANISMS, "truths": 8}
     whole = abcdp.plan(stored, epsilon=2.0, **few)
     for name, value in (("_HELD", 0), ("_BLOCK", 2000), ("_GROUP", 8 * 500 * 3)):
-        monkeypatch.setattr(_trial, name, value)
+        monkeypatch.setattr(trial, name, value)
     draws = Draws(abcdp.Bank(tmp_path / "bank"))
     assert draws._held is None
     assert len(list(draws.blocks())) > 3
@@ -326,7 +328,7 @@ def realised(bank, mechanisms, count, seed):
     out = np.empty((count, len(mechanisms)))
     for k in range(count):
         placed = first.grid.place(bank.distance.compare(bank.rows, bank.distance.reference(data[k])))
-        draw = _runs.threshold_noise(first, noise)
+        draw = running.threshold_noise(first, noise)
         levels = draw(first.threshold_scale, first.thresholds)[None]
         drawn = draw(first.distance_scale, bank.draws)[None]
         for i, calibration in enumerate(calibrations):
@@ -572,7 +574,7 @@ def test_a_bank_without_a_single_simulation():
     ],
 )
 def test_bad_settings_are_refused_before_any_work(bank, monkeypatch, changes, error, message):
-    monkeypatch.setattr(sys.modules["abcdp.plan"], "Draws", None)  # calling it would be a TypeError
+    monkeypatch.setattr(sys.modules["abcdp.planning.plan"], "Draws", None)  # calling it would be a TypeError
     settings = {"epsilon": 1.0} | FEW | changes
     with pytest.raises(error, match=message):
         abcdp.plan(bank, **settings)
@@ -670,7 +672,7 @@ def test_from_plan_to_release_on_the_command_line(tmp_path):
     assert "epsilon=0" in command("plan", "bank", "--epsilon", 0, cwd=tmp_path, fails=True)
 
     registered = {"unit": UNIT, "epsilon": 2, "create": True}
-    owner.register(tmp_path / "own.db", "d", tmp_path / "y.npy", **registered)
+    requests.register(tmp_path / "own.db", "d", tmp_path / "y.npy", **registered)
     asking = ["release", "bank", "y.npy", "--ledger", "own.db", "--dataset", "d", "--noise", "fast", "--json"]
     asking += ["--at-most", 1]
     command(*asking, "--plan", "p.json", "--out", "r.json", cwd=tmp_path)
@@ -873,14 +875,14 @@ def test_a_delta_is_spent_only_where_it_helps(bank):
     ],
 )
 def test_bad_choices_are_refused_before_any_work(bank, monkeypatch, changes, error, message):
-    monkeypatch.setattr(sys.modules["abcdp.plan"], "Draws", None)
+    monkeypatch.setattr(sys.modules["abcdp.planning.plan"], "Draws", None)
     with pytest.raises(error, match=message):
         abcdp.plan(bank, epsilon=1.0, **(FEW | changes))
 
 
 def test_a_folder_that_is_in_use_is_refused_before_any_work(bank, tmp_path, monkeypatch):
     (tmp_path / "something").touch()
-    monkeypatch.setattr(sys.modules["abcdp.plan"], "Draws", None)
+    monkeypatch.setattr(sys.modules["abcdp.planning.plan"], "Draws", None)
     with pytest.raises(PlanError, match="exists and is not empty"):
         abcdp.plan(bank, epsilon=1.0, learned_to=tmp_path, **FEW)
 
@@ -917,7 +919,7 @@ def test_plans_of_the_first_format_are_read(bank, tmp_path):
 
 
 def test_the_picture_shows_every_mechanism(made, bank, tmp_path):
-    from abcdp.plots import plan_curves
+    from abcdp.reporting.plots import plan_curves
 
     left, right = plan_curves(made).axes
     shown = set(right.get_legend_handles_labels()[1])
@@ -940,7 +942,7 @@ def test_from_a_learned_plan_to_a_release_on_the_command_line(tmp_path):
     assert made.learned
     assert abcdp.Bank(tmp_path / "learned").digest == made.bank
     assert made.made_with == stored.digest
-    owner.register(tmp_path / "own.db", "d", tmp_path / "y.npy", unit=UNIT, epsilon=2, create=True)
+    requests.register(tmp_path / "own.db", "d", tmp_path / "y.npy", unit=UNIT, epsilon=2, create=True)
     asking = ["y.npy", "--ledger", "own.db", "--dataset", "d", "--noise", "fast", "--plan", "p.json", "--out", "r.json"]
     asking += ["--at-most", 1]
     wrong = command("release", "bank", *asking, cwd=tmp_path, fails=True)
@@ -971,7 +973,7 @@ def test_an_experiment_answers_as_a_release_would(some_fail, mechanism):
     data = np.random.default_rng(1).normal(0.5, 1.0, 50)
     found = public_release(bank, data, mechanism, unit=UNIT, seed=8)
     calibration = mechanism.calibrated(bank.distance, records=50, simulated=50, unit=UNIT)
-    answer = _execute.answer(bank, PrivateData(data[:, None]), calibration, SeededNoise(8))
+    answer = execute.answer(bank, PrivateData(data[:, None]), calibration, SeededNoise(8))
     assert {name: getattr(found, name) for name in answer} == answer
     assert found.seeded
     assert found.guarantee.epsilon == mechanism.epsilon

@@ -11,21 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import abcdp
-from abcdp import _execute, _runs, owner
 from abcdp.distance import distance_from_json
 from abcdp.distance.learned import certified_line
 from abcdp.errors import BankError, DistanceError, MechanismError, PosteriorWarning, ReleaseError
-from abcdp.experiment import public_distances, public_release, run_many
-from abcdp.law import Law
+from abcdp.experiments.public import public_distances, public_release, run_many
+from abcdp.inference.weights import effective_size, log_likelihoods, nearest, resampled
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import PrivateSummary, SparseVector, calibrate
 from abcdp.mechanisms.composition import zcdp_rho
-from abcdp.mechanisms.summary import gaussian_scale
+from abcdp.mechanisms.private_summary import gaussian_scale
 from abcdp.models._mixture import TRUTH
-from abcdp.noise import SeededNoise
-from abcdp.private import PrivateData
-from abcdp.release import ReleasedSummary
-from abcdp.weighting import effective_size, log_likelihoods, nearest, resampled
+from abcdp.owner import execute, requests
+from abcdp.owner.records import PrivateData
+from abcdp.privacy.noise_law import Law
+from abcdp.releases import running
+from abcdp.releases.release import ReleasedSummary
+from abcdp.sampling.noise import SeededNoise
 from sample_models import batched, failing
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])
@@ -200,7 +201,7 @@ def test_noise_scatters_as_calibrated(norm, kurtosis):
     found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=40, simulated=40, unit=ONE)
     summary = np.array([0.4, 0.5, 0.6, 0.7])
     placed = found.place(summary)
-    noise = _runs.with_noise(placed, found, SeededNoise(2), 60_000) - placed
+    noise = running.with_noise(placed, found, SeededNoise(2), 60_000) - placed
     assert (noise**2).mean(axis=0) == pytest.approx([found.law.variance(4, whole=True)] * 4, rel=0.06)
     assert (noise**4.0).mean() / (noise**2.0).mean() ** 2 == pytest.approx(kurtosis, rel=0.12)
     assert np.abs(np.corrcoef(noise.T) - np.eye(4)).max() < 0.03
@@ -469,7 +470,7 @@ def test_bad_learned_summaries_are_refused(toy):
 def test_a_private_summary_from_end_to_end(toy, tmp_path):
     _, learned = toy
     records = observed(1)[0]
-    owner.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
+    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
     release = abcdp.release(learned.bank, records, PrivateSummary(0.5), ledger=tmp_path / "b.db", dataset="d")
     assert float(Ledger(tmp_path / "b.db").dataset("d").left_epsilon) == 0.5
     assert abcdp.Release.from_bytes(release.to_bytes()) == release
@@ -486,7 +487,7 @@ def test_a_private_summary_from_end_to_end(toy, tmp_path):
         assert exact["posterior"].sizes["draw"] == 30
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from abcdp.report import report
+        from abcdp.reporting.report import report
 
         text = report(release, learned.bank, tmp_path / "r.html").read_text()
     assert "private summary" in text
@@ -506,8 +507,8 @@ def test_a_private_summary_from_end_to_end(toy, tmp_path):
 
 def test_refusals_come_before_any_charge(tmp_path, monkeypatch):
     records = np.zeros(50)
-    owner.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
-    monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
+    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
+    monkeypatch.setattr(execute, "answer", lambda *a: pytest.fail("computed on the data"))
     paired = abcdp.simulate(batched, abcdp.PairedClipped(1.0), draws=20, records=50, seed=1)
     with pytest.raises(MechanismError, match="needs a distance with a summary"):
         abcdp.release(paired, records, PrivateSummary(0.5), ledger=tmp_path / "b.db", dataset="d")
@@ -525,8 +526,8 @@ def learned_bank(folder, seed):
 def test_learned_summaries_that_do_not_belong_are_refused_before_any_charge(tmp_path, monkeypatch):
     """Huge weights, and the weights of another bank: both are edits of a manifest."""
     records = np.zeros(50)
-    owner.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
-    monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
+    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
+    monkeypatch.setattr(execute, "answer", lambda *a: pytest.fail("computed on the data"))
     first, second = (learned_bank(tmp_path / name, seed) for name, seed in (("one", 1), ("two", 2)))
     manifest = json.loads((first / "manifest.json").read_text())
     other = json.loads((second / "manifest.json").read_text())["distance"]
@@ -551,7 +552,7 @@ def test_a_release_of_one_learned_bank_has_no_posterior_in_another(tmp_path):
 def test_every_noise_goes_through_a_ledger(norm, delta, noise, tmp_path):
     bank = abcdp.simulate(batched, MEAN, draws=300, records=50, seed=1)
     records = np.random.default_rng(0).normal(0, 1, 50)
-    owner.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, delta=1e-5, create=True)
+    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, delta=1e-5, create=True)
     mechanism = PrivateSummary(0.5, delta, norm)
     release = abcdp.release(bank, records, mechanism, ledger=tmp_path / "b.db", dataset="d", noise=noise)
     assert abcdp.Release.from_bytes(release.to_bytes()) == release
@@ -570,8 +571,8 @@ def test_every_noise_goes_through_a_ledger(norm, delta, noise, tmp_path):
 
 def test_a_delta_that_was_not_granted_is_refused_before_any_charge(tmp_path, monkeypatch):
     bank = abcdp.simulate(batched, MEAN, draws=30, records=50, seed=1)
-    owner.register(tmp_path / "b.db", "d", np.zeros(50), unit=ONE, epsilon=1, create=True)
-    monkeypatch.setattr(_execute, "answer", lambda *a: pytest.fail("computed on the data"))
+    requests.register(tmp_path / "b.db", "d", np.zeros(50), unit=ONE, epsilon=1, create=True)
+    monkeypatch.setattr(execute, "answer", lambda *a: pytest.fail("computed on the data"))
     with pytest.raises(abcdp.AbcdpError, match="delta"):
         abcdp.release(bank, np.zeros(50), PrivateSummary(0.5, 1e-6, "l2"), ledger=tmp_path / "b.db", dataset="d")
     assert float(Ledger(tmp_path / "b.db").dataset("d").left_epsilon) == 1.0
@@ -603,7 +604,7 @@ def summary_error(bank, epsilon, data, keep, seed):
     noise = SeededNoise(seed)
     errors = []
     for one in data:
-        (values,) = _execute.run_private_summary(bank, PrivateData(one), found, noise)
+        (values,) = execute.run_private_summary(bank, PrivateData(one), found, noise)
         released = ReleasedSummary(values=tuple(map(int, values)), steps=found.steps, law=found.law)
         rows = nearest(log_likelihoods(released, bank), keep)
         errors.append(((bank.theta[rows].mean(axis=0) - TRUTH) ** 2).mean())

@@ -6,9 +6,9 @@ from scipy import stats
 
 import abcdp
 from abcdp.errors import ModelError, ReleaseError
-from abcdp.experiment import public_release
+from abcdp.experiments.public import public_release
 from abcdp.mechanisms import PrivateSummary, SparseVector
-from abcdp.release import BankPrefix, Release, ReleasedSummary
+from abcdp.releases.release import BankPrefix, Release, ReleasedSummary
 from sample_models import batched
 
 N = 100

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import abcdp
-from abcdp import adjust
 from abcdp.errors import BankError, ModelError, PosteriorWarning, ReleaseError
-from abcdp.experiment import public_release
+from abcdp.experiments.public import public_release
+from abcdp.inference import regression
 from abcdp.mechanisms import PrivateSummary
 from abcdp.models._mixture import TRUTH
 from sample_models import failing
 
-module = sys.modules["abcdp.posterior"]  # the function has its name
+module = sys.modules["abcdp.inference.posterior"]
 ENDS = [(-math.inf, math.inf), (0.0, math.inf), (-math.inf, 3.0), (-1.0, 2.0)]
 
 
@@ -33,7 +33,7 @@ ENDS = [(-math.inf, math.inf), (0.0, math.inf), (-math.inf, 3.0), (-1.0, 2.0)]
 )
 def test_stretching_goes_back_and_stays_inside(pair, width, values):
     low, high = pair
-    stretch = adjust._Stretch((pair,), np.array([width]))
+    stretch = regression._Stretch((pair,), np.array([width]))
     anywhere = stretch.back(np.array(values)[:, None])
     assert ((anywhere >= low) & (anywhere <= high)).all()
     assert np.isfinite(anywhere).all()
@@ -45,7 +45,7 @@ def test_stretching_goes_back_and_stays_inside(pair, width, values):
 
 
 def test_far_from_the_ends_nothing_is_stretched():
-    stretch = adjust._Stretch(((0.0, math.inf), (-1.0, 1.0)), np.array([0.01, 0.01]))
+    stretch = regression._Stretch(((0.0, math.inf), (-1.0, 1.0)), np.array([0.01, 0.01]))
     theta = np.array([[0.5, 0.0], [0.7, 0.3]])
     assert stretch.forth(theta) == pytest.approx(theta, abs=1e-12)
 
@@ -53,7 +53,7 @@ def test_far_from_the_ends_nothing_is_stretched():
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.floats(-5, 5), min_size=3, max_size=3), st.floats(1e-3, 1))
 def test_points_of_the_simplex_stay_there(values, width):
-    stretch = adjust._Stretch("simplex", np.full(3, width))
+    stretch = regression._Stretch("simplex", np.full(3, width))
     back = stretch.back(np.array([values]))
     assert (back > 0).all()
     assert back.sum() == pytest.approx(1.0)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp import owner
 from abcdp.demo import demo
-from abcdp.experiment import run_many
+from abcdp.experiments.public import run_many
 from abcdp.mechanisms import calibrate
-from abcdp.release import BankPrefix
-from abcdp.report import odds_table, report
+from abcdp.owner import requests
+from abcdp.releases.release import BankPrefix
+from abcdp.reporting.report import odds_table, report
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def bank():
 
 def released(bank, tmp_path, **settings):
     data, _, _ = abcdp.models.mixture.run(np.array([[0.25, 0.04, 0.33, 0.04, 0.34]]), 500, np.random.default_rng(4))
-    owner.register(tmp_path / "b.db", "d", data[0], unit=abcdp.Unit(), epsilon=100, create=True)
+    requests.register(tmp_path / "b.db", "d", data[0], unit=abcdp.Unit(), epsilon=100, create=True)
     mechanism = abcdp.SparseVector(**({"epsilon": 10.0, "accept": 12, "threshold": 0.1} | settings))
     return abcdp.release(bank, data[0], mechanism, ledger=tmp_path / "b.db", dataset="d", noise="fast")
 

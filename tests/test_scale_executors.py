@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp import _crew
 from abcdp.cli.public import _part
 from abcdp.errors import BankError, ModelError, WorkerError
+from abcdp.simulation import executors
 from sample_models import PRIOR, batched, failing, normal, per_draw
 from scale_models import MEAN, SMALL, deadly, once_deadly
 from test_cli import abcdp as command
@@ -28,8 +28,8 @@ def digest():
 
 @pytest.fixture(autouse=True)
 def brief_pauses(monkeypatch):
-    monkeypatch.setattr(_crew, "_PAUSES", (0.0,))
-    monkeypatch.setattr(_crew, "_PATIENCE", 0.2)
+    monkeypatch.setattr(executors, "_PAUSES", (0.0,))
+    monkeypatch.setattr(executors, "_PATIENCE", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -170,13 +170,13 @@ def test_things_that_are_no_executor_are_named():
 
 
 def test_workers_with_other_software_are_refused(monkeypatch):
-    task = _crew.Task(batched, abcdp.simulate(batched, MEAN, **SMALL).header, 7, 64)
-    pickled = _crew.pickle.dumps(("abcdp 0.0 with numpy 1.0", _crew.packed(task)))
+    task = executors.Task(batched, abcdp.simulate(batched, MEAN, **SMALL).header, 7, 64)
+    pickled = executors.pickle.dumps(("abcdp 0.0 with numpy 1.0", executors.packed(task)))
     with pytest.raises(ModelError, match=r"a worker runs abcdp .*; the same versions are needed"):
-        _crew.make_far_away(pickled, 0, 64, 0)
-    gone = _crew.pickle.dumps((_crew._software(), b"cno_such_module\nthing\n."))
+        executors.make_far_away(pickled, 0, 64, 0)
+    gone = executors.pickle.dumps((executors._software(), b"cno_such_module\nthing\n."))
     with pytest.raises(ModelError, match="a worker cannot load the model"):
-        _crew.make_far_away(gone, 0, 64, 0)
+        executors.make_far_away(gone, 0, 64, 0)
 
 
 def test_workers_keep_the_memory_of_a_batch_where_dask_says_otherwise(monkeypatch):
@@ -186,14 +186,14 @@ def test_workers_keep_the_memory_of_a_batch_where_dask_says_otherwise(monkeypatc
         def __init__(self, _):
             self.mallopt = lambda *arguments: told.append(arguments)
 
-    monkeypatch.setattr(_crew.ctypes, "CDLL", Library)
-    _crew._keep_freed_memory.cache_clear()
+    monkeypatch.setattr(executors.ctypes, "CDLL", Library)
+    executors._keep_freed_memory.cache_clear()
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
-    _crew._keep_freed_memory()
+    executors._keep_freed_memory()
     assert not told
-    _crew._keep_freed_memory.cache_clear()
+    executors._keep_freed_memory.cache_clear()
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
-    _crew._keep_freed_memory()
+    executors._keep_freed_memory()
     assert told == [(-1, 64 << 20), (-3, 32 << 20)]
 
 

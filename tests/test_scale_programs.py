@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 import abcdp
-from abcdp._isolated import Isolated
-from abcdp._status import CRASHED, NOT_FINITE, OK, RAISED, TIMED_OUT, UNREADABLE, DrawFailed
+from abcdp.bank.status import CRASHED, NOT_FINITE, OK, RAISED, TIMED_OUT, UNREADABLE, DrawFailed
 from abcdp.errors import BankError, ModelError, WorkerError
+from abcdp.simulation.isolated import Isolated
 from sample_models import PRIOR, failing, normal, one_normal
 from scale_models import MEAN, PROGRAM, limited, program
 from test_cli import abcdp as command
@@ -73,7 +73,7 @@ def test_failed_draws_are_never_accepted(tmp_path):
 
 
 def test_a_report_says_what_failed(tmp_path):
-    from abcdp.report import report
+    from abcdp.reporting.report import report
 
     bank = abcdp.simulate(failing, MEAN, draws=300, records=40, seed=2)
     records = np.zeros(40)

@@ -15,10 +15,10 @@ import pytest
 from pyarrow import fs
 
 import abcdp
-from abcdp import _storage
-from abcdp._storage import LocalFolder, RemoteFolder, open_folder
+from abcdp._common import storage
+from abcdp._common.storage import LocalFolder, RemoteFolder, open_folder
 from abcdp.errors import BankError, DataError, StorageError
-from abcdp.private import load_records
+from abcdp.owner.records import load_records
 from sample_models import batched
 from scale_models import MEAN, SMALL
 
@@ -172,7 +172,7 @@ def test_a_file_url_is_the_folder_itself(tmp_path):
 
 def test_secrets_of_a_url_are_not_shown(tmp_path):
     url = "s3://user:sesame@shared/bank?client_secret=sesame&region=eu-north-1"
-    assert _storage.shown(url) == "s3://shared/bank"
+    assert storage.shown(url) == "s3://shared/bank"
     for wrong in ("nosuch://user:sesame@host/x", "s3://user:sesame@shared/x?no_such_option=sesame"):
         for action in (abcdp.Bank, load_records):
             with pytest.raises(StorageError) as caught:
@@ -201,7 +201,7 @@ class Weak:
 
 
 def test_a_store_that_fails_is_tried_again_a_few_times(tmp_path, monkeypatch):
-    monkeypatch.setattr(_storage, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(storage, "_PAUSES", (0.0, 0.0))
     weak = Weak([OSError("slow down"), None, None, OSError("slow down")])
     folder = RemoteFolder(weak, str(tmp_path / "bank"), "weak://bank")
     folder.write("shards/a", b"content")
@@ -217,7 +217,7 @@ def test_a_store_that_fails_is_tried_again_a_few_times(tmp_path, monkeypatch):
 
 
 def test_a_write_that_breaks_off_leaves_what_was_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(_storage, "_PAUSES", ())
+    monkeypatch.setattr(storage, "_PAUSES", ())
 
     class Cut(Weak):
         """The connection breaks in the middle of a file."""
@@ -263,6 +263,6 @@ def test_filesystems_without_atomic_uploads_move_into_place(tmp_path):
 def test_messages_do_not_repeat_the_secret_of_a_url(secret):
     """Secrets of S3 often hold a slash, behind which a URL's path seems to begin."""
     for options in ("", "?region=x&secret_key=hunter2"):
-        text = _storage.shown(f"s3://KEY:{secret}@bucket/bank{options}")
+        text = storage.shown(f"s3://KEY:{secret}@bucket/bank{options}")
         assert text == "s3://bucket/bank"
-    assert _storage.shown("s3://bucket/a@b") == "s3://bucket/a@b"
+    assert storage.shown("s3://bucket/a@b") == "s3://bucket/a@b"

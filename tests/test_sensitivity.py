@@ -30,7 +30,7 @@ from abcdp.distance.base import reach
 from abcdp.distance.features import QuadratureFeatures, line_diameter
 from abcdp.distance.joint import joint_diameter
 from abcdp.errors import DistanceError, UnitError
-from abcdp.guarantee import Guarantee, Unit
+from abcdp.privacy.guarantee import Guarantee, Unit
 
 often = settings(derandomize=True, deadline=None, max_examples=80)
 

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import abcdp
-from abcdp import _runs, owner
 from abcdp._kernels import compiled, plain
 from abcdp.cli.app import app
 from abcdp.errors import MechanismError, ReleaseError
-from abcdp.experiment import public_distances, public_release, run_many
+from abcdp.experiments.public import public_distances, public_release, run_many
 from abcdp.mechanisms import Calibration, Grid, Scan, SparseVector, calibrate, gap_weights, mechanism_from_json
 from abcdp.mechanisms.composition import composed_epsilon
 from abcdp.models._mixture import TRUTH
-from abcdp.noise import SeededNoise
-from abcdp.release import SCHEMA
+from abcdp.owner import requests
+from abcdp.releases import running
+from abcdp.releases.release import SCHEMA
+from abcdp.sampling.noise import SeededNoise
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5.0, 5.0))])
@@ -218,12 +219,12 @@ def test_the_optimal_split_has_the_least_variance_of_a_comparison(accept, resamp
 def test_one_sided_noise_lowers_threshold_and_distances():
     """The signs of which one must not be flipped: through the code of a release."""
     calibration = SparseVector(1.0, 3, 0.5, True, noise="exponential").calibrate(Grid.covering(0.01, 0.0, 2.0))
-    draw = _runs.threshold_noise(calibration, SeededNoise(1))
+    draw = running.threshold_noise(calibration, SeededNoise(1))
     for scale in calibration.scales:
         drawn = draw(scale, 20_000)
         assert drawn.max() <= 0
         assert drawn.mean() == pytest.approx(-scale, rel=0.05)
-    both = _runs.threshold_noise(dataclasses.replace(calibration, noise="laplace"), SeededNoise(1))(1000, 20_000)
+    both = running.threshold_noise(dataclasses.replace(calibration, noise="laplace"), SeededNoise(1))(1000, 20_000)
     assert abs(both.mean()) < 50 < both.max()
 
 
@@ -271,7 +272,7 @@ def test_the_command_releases_with_every_option(tmp_path):
     abcdp.simulate(batched, MEAN, draws=300, records=50, seed=3, to=tmp_path / "bank")
     np.save(tmp_path / "data.npy", np.full((50, 1), 0.1))
     record = {"unit": abcdp.Unit(), "epsilon": "10000", "delta": "0.01", "create": True}
-    owner.register(tmp_path / "b.db", "d", tmp_path / "data.npy", **record)
+    requests.register(tmp_path / "b.db", "d", tmp_path / "data.npy", **record)
 
     def command(*arguments):
         paths = [str(tmp_path / name) for name in ("bank", "data.npy")]

@@ -16,7 +16,7 @@ from scipy import integrate, stats
 
 from abcdp import theory
 from abcdp.errors import AbcdpError
-from abcdp.experiment import run_many
+from abcdp.experiments.public import run_many
 from abcdp.mechanisms import Grid, SparseVector
 from abcdp.theory import (
     TheoryError,

@@ -7,9 +7,8 @@ posterior.
 from __future__ import annotations
 
 from abcdp import errors, models, theory
-from abcdp._version import __version__
+from abcdp._common.version import __version__
 from abcdp.bank import Bank
-from abcdp.baseline import NotPrivate, rejection
 from abcdp.distance import (
     MMD,
     Clipped,
@@ -23,22 +22,21 @@ from abcdp.distance import (
     PairedClipped,
 )
 from abcdp.errors import AbcdpError
-from abcdp.guarantee import Guarantee, Unit
-from abcdp.law import Law
-from abcdp.learn import Learned, learn
+from abcdp.experiments.synthesis import synthesis_quality
+from abcdp.inference.posterior import posterior, save_netcdf
+from abcdp.inference.refine import refine
+from abcdp.inference.synthesize import synthesize
+from abcdp.learning.learn import Learned, learn
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
-from abcdp.model import Model
-from abcdp.noisy import NoisySummary
-from abcdp.owner import register
-from abcdp.plan import Plan, plan
-from abcdp.posterior import posterior, save_netcdf
-from abcdp.refine import refine
-from abcdp.release import Release
-from abcdp.simulate import simulate, simulate_part
-from abcdp.synthesize import synthesis_quality, synthesize
-
-# last: the function takes the name of the module that holds its result
-from abcdp.owner import release  # isort: skip
+from abcdp.owner import register, release
+from abcdp.owner.baseline import NotPrivate, rejection
+from abcdp.planning.plan import Plan, plan
+from abcdp.privacy.guarantee import Guarantee, Unit
+from abcdp.privacy.noise_law import Law
+from abcdp.releases.noisy import NoisySummary
+from abcdp.releases.release import Release
+from abcdp.simulation.model import Model
+from abcdp.simulation.run import simulate, simulate_part
 
 __all__ = [
     "MMD",

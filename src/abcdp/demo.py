@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from abcdp.guarantee import Unit
 from abcdp.mechanisms import SparseVector
 from abcdp.models import mixture
 from abcdp.models._mixture import TRUTH
 from abcdp.owner import register, release
-from abcdp.report import report
-from abcdp.simulate import simulate
+from abcdp.privacy.guarantee import Unit
+from abcdp.reporting.report import report
+from abcdp.simulation.run import simulate
 
 RECORDS = 5000
 

@@ -361,7 +361,7 @@ def _refuse_resampling(resample: bool) -> None:
         raise TheoryError(
             "resample=True: the paper's theorem on the posterior error is false if the threshold is redrawn after each "
             "accept, since a low threshold survives rejections and later decisions flip more often than it assumes. "
-            "Simulate instead: abcdp.plan, or abcdp.experiment on simulated truths."
+            "Simulate instead: abcdp.plan, or abcdp.experiments.public on simulated truths."
         )
 
 

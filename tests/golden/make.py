@@ -18,7 +18,8 @@ import numpy as np
 from scipy import stats
 
 import abcdp
-from abcdp import Moment, experiment
+from abcdp import Moment
+from abcdp.experiments import public
 from abcdp.ledger import Ledger
 from abcdp.models import mixture, regression
 from sample_models import PRIOR, batched
@@ -145,7 +146,7 @@ def ledger():
         )
         made.save(RELEASES / f"{name}.json")
     x = np.genfromtxt(csv, delimiter=",", skip_header=1)[:, :1]
-    seeded = experiment.public_release(
+    seeded = public.public_release(
         abcdp.Bank(BANKS / "base"), x, abcdp.SparseVector(5.0, 3, 0.9), unit=abcdp.Unit(records=2, change=0.5), seed=1
     )
     seeded.save(RELEASES / "seeded.json")
@@ -162,7 +163,7 @@ def expected():
     for folder in sorted(BANKS.iterdir()):
         bank = abcdp.Bank(folder, CUSTOM if folder.name == "custom" else None)
         columns = COLUMNS.get(folder.name, ["x"])
-        data = abcdp.private.load_records(HERE / "records.csv", columns).records
+        data = abcdp.owner.records.load_records(HERE / "records.csv", columns).records
         out["banks"][folder.name] = {
             "digest": bank.digest,
             "model": bank.header.model,
@@ -173,7 +174,7 @@ def expected():
             "theta": sha256(bank.theta),
             "rows": sha256(bank.rows[bank.status == 0]),
             "columns": columns,
-            "distances": [None if d == np.inf else d for d in experiment.public_distances(bank, data)[:6].tolist()],
+            "distances": [None if d == np.inf else d for d in public.public_distances(bank, data)[:6].tolist()],
         }
     used = {name: (bank, dataset) for name, (bank, dataset, _) in requests().items()} | {"seeded": ("base", None)}
     for name, (bank, dataset) in used.items():

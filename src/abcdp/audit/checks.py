@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp.distance import Distance
-from abcdp.guarantee import Unit
+from abcdp.privacy.guarantee import Unit
 
 FloatArray = npt.NDArray[np.float64]
 

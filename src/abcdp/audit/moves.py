@@ -19,9 +19,9 @@ from abcdp.audit.checks import Move, moved, neighbour, rows_between
 from abcdp.audit.settings import Setting, bank_of, window
 from abcdp.audit.traces import placed_distances, placed_summaries
 from abcdp.distance import Distance, MeanDistance
-from abcdp.guarantee import Unit
 from abcdp.mechanisms import Calibration, NearestCalibration, SummaryCalibration
-from abcdp.private import PrivateData
+from abcdp.owner.records import PrivateData
+from abcdp.privacy.guarantee import Unit
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from abcdp import _execute
-from abcdp._progress import progress
+from abcdp._common.progress import progress
 from abcdp.audit.exact import Pattern, ThresholdRules, loss_of
 from abcdp.audit.selection import GumbelRules, NearestRules, calibrated
 from abcdp.audit.settings import MEAN, bank_of
@@ -28,7 +27,6 @@ from abcdp.audit.traces import placed_summaries
 from abcdp.bank import Bank
 from abcdp.distance import MeanSummary, Moment
 from abcdp.errors import AuditError
-from abcdp.guarantee import Unit
 from abcdp.mechanisms import (
     Calibration,
     Mechanism,
@@ -39,8 +37,10 @@ from abcdp.mechanisms import (
     SummaryCalibration,
     calibrate,
 )
-from abcdp.noise import FastNoise, Noise
-from abcdp.private import PrivateData
+from abcdp.owner import execute
+from abcdp.owner.records import PrivateData
+from abcdp.privacy.guarantee import Unit
+from abcdp.sampling.noise import FastNoise, Noise
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -235,15 +235,15 @@ def count_output(case: Neighbours, side: int, runs: int, noise: Noise) -> IntArr
     """Return how often the event of each cut occurs in `runs` runs of the shipped code on one of the datasets."""
     data, calibration = case.data[side], case.calibration
     if isinstance(calibration, SummaryCalibration):
-        values = _execute.run_private_summary(case.bank, data, calibration, noise, runs)
+        values = execute.run_private_summary(case.bank, data, calibration, noise, runs)
         if calibration.shape == "gaussian":
             return _at_least(values.sum(axis=1), case.cuts)
         return _at_least((values - np.array(case.output)).min(axis=1), case.cuts)
     if isinstance(calibration, NearestCalibration):
-        winners = _execute.run_nearest(case.bank, data, calibration, noise, runs)
+        winners = execute.run_nearest(case.bank, data, calibration, noise, runs)
         return _at_least(np.array(case.output)[np.array([one.accepted for one in winners])].sum(axis=1), case.cuts)
     accepted = tuple(int(t) for t in np.flatnonzero(case.output))
-    outcomes = _execute.run_sparse_vector(case.bank, data, calibration, noise, runs)
+    outcomes = execute.run_sparse_vector(case.bank, data, calibration, noise, runs)
     smallest = [min(one.gaps, default=0) if one.accepted == accepted else -1 for one in outcomes]
     return _at_least(np.array(smallest), case.cuts)
 

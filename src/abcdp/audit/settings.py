@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._status import OK, TIMED_OUT
 from abcdp.bank import Bank, Header, Shard, ShardData
+from abcdp.bank.status import OK, TIMED_OUT
 from abcdp.distance import Distance, MeanSummary, Moment
 from abcdp.errors import AuditError, DistanceError, MechanismError, UnitError
-from abcdp.guarantee import Unit
 from abcdp.mechanisms import Calibrated, Mechanism
+from abcdp.privacy.guarantee import Unit
 
 FloatArray = npt.NDArray[np.float64]
 

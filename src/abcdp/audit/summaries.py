@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp.audit.exact import Loss, Pattern
-from abcdp.law import Law
 from abcdp.mechanisms import SummaryCalibration
+from abcdp.privacy.noise_law import Law
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -15,11 +15,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from abcdp import _execute
 from abcdp.audit.settings import MEAN, RECORDS, Setting, bank_of
 from abcdp.bank import Bank
 from abcdp.errors import AuditError
-from abcdp.guarantee import Unit
 from abcdp.mechanisms import (
     Calibrated,
     Calibration,
@@ -30,8 +28,10 @@ from abcdp.mechanisms import (
     SparseVector,
     SummaryCalibration,
 )
-from abcdp.noise import Noise, SeededNoise
-from abcdp.private import PrivateData
+from abcdp.owner import execute
+from abcdp.owner.records import PrivateData
+from abcdp.privacy.guarantee import Unit
+from abcdp.sampling.noise import Noise, SeededNoise
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -172,7 +172,7 @@ def _undecided(mechanism: SparseVector | Nearest, draws: int) -> tuple[Bank, Pri
 
 def _follow_release(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Tally) -> None:
     """Compare one answer, made as a release makes it, with the algorithm's."""
-    made = _execute.answer(bank, data, calibration, noise)
+    made = execute.answer(bank, data, calibration, noise)
     if isinstance(calibration, SummaryCalibration):
         seen: object = made["summary"].values
     else:
@@ -185,13 +185,13 @@ def _follow_runs(bank: Bank, data: PrivateData, calibration: Calibrated, noise: 
     """Compare runs that are made together, as sampling makes them, with the algorithm's."""
     if isinstance(calibration, SummaryCalibration):
         seen: list[object] = [
-            tuple(map(int, row)) for row in _execute.run_private_summary(bank, data, calibration, noise, runs)
+            tuple(map(int, row)) for row in execute.run_private_summary(bank, data, calibration, noise, runs)
         ]
     elif isinstance(calibration, NearestCalibration):
-        seen = [*_execute.run_nearest(bank, data, calibration, noise, runs)]
+        seen = [*execute.run_nearest(bank, data, calibration, noise, runs)]
     else:
         assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
-        seen = [*_execute.run_sparse_vector(bank, data, calibration, noise, runs)]
+        seen = [*execute.run_sparse_vector(bank, data, calibration, noise, runs)]
     _same(seen, _wanted(bank, data, calibration, noise, runs), noise)
 
 
@@ -209,7 +209,7 @@ def _wanted(
     if isinstance(calibration, SummaryCalibration):
         return _noisy_summaries(bank, data, calibration, noise, runs)
     assert isinstance(calibration, Calibration | NearestCalibration)  # noqa: S101 - there is no other kind
-    found = _execute.true_distances(bank, data)
+    found = execute.true_distances(bank, data)
     allowed = np.isfinite(found)
     distances = calibration.grid.place(found)
     if isinstance(calibration, Calibration):
@@ -275,7 +275,7 @@ def _noisy_summaries(
 
 def placed_summaries(bank: Bank, datasets: Sequence[PrivateData], calibration: SummaryCalibration) -> IntArray:
     """Return the integers of summaries before noise, a row per dataset, as the shipped code makes them."""
-    return np.concatenate([_execute.run_private_summary(bank, one, calibration, Silent()) for one in datasets])
+    return np.concatenate([execute.run_private_summary(bank, one, calibration, Silent()) for one in datasets])
 
 
 def placed_distances(bank: Bank, data: PrivateData, calibration: Calibration | NearestCalibration) -> IntArray:
@@ -285,7 +285,7 @@ def placed_distances(bank: Bank, data: PrivateData, calibration: Calibration | N
     """
     top = calibration.grid.cap
     open_to_all = Calibration(calibration.grid, top, 1, 1, bank.draws, resample=False, gaps=True)
-    (outcome,) = _execute.run_sparse_vector(bank, data, open_to_all, Silent())
+    (outcome,) = execute.run_sparse_vector(bank, data, open_to_all, Silent())
     if len(outcome.gaps) != bank.draws - bank.failed:
         raise AuditError("without noise a draw lies beyond the largest distance; its integers cannot be read.")
     return top - np.array(outcome.gaps, dtype=np.int64)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from abcdp._progress import progress
+from abcdp._common.progress import progress
 from abcdp.audit.checks import Move
 from abcdp.audit.exact import (
     Auditable,
@@ -30,7 +30,6 @@ from abcdp.audit.summaries import SummaryRules
 from abcdp.audit.traces import NOT_TRACED, Traced, trace
 from abcdp.bank import Bank
 from abcdp.errors import AuditError
-from abcdp.guarantee import Unit
 from abcdp.mechanisms import (
     Calibrated,
     Calibration,
@@ -42,7 +41,8 @@ from abcdp.mechanisms import (
     SparseVector,
     SummaryCalibration,
 )
-from abcdp.noise import FastNoise, OpenDPNoise
+from abcdp.privacy.guarantee import Unit
+from abcdp.sampling.noise import FastNoise, OpenDPNoise
 
 TOLERANCE = 1e-6  # of the exact loss, relative: rounding of sums, far below any real defect
 LIMITS = (

@@ -77,6 +77,6 @@ def _leave_working_folder_alone() -> None:
         print(note, file=sys.stderr)
     if os.path.exists(_PLOT_SETTINGS):
         with contextlib.suppress(ImportError):
-            from abcdp.plots import forget_settings
+            from abcdp.reporting.plots import forget_settings
 
             forget_settings()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from abcdp._version import __version__
+from abcdp._common.version import __version__
 from abcdp.cli import ledger, paper, private, public, trust
 
 app = typer.Typer(

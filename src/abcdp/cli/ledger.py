@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from abcdp._harmless import harmless
+from abcdp._common.text import harmless
 from abcdp.cli.output import Json, show
 from abcdp.cli.private import Columns, names
 
@@ -55,8 +55,8 @@ def create(
     """Register records with their unit and total budget, in a new ledger or an existing one."""
     from dataclasses import replace
 
-    from abcdp.guarantee import Unit
     from abcdp.owner import register
+    from abcdp.privacy.guarantee import Unit
 
     _ask_twice(epsilon, confirm_epsilon)
     whom = replace(Unit.parse(unit), name=unit_name)
@@ -132,7 +132,7 @@ def history(
     book = open_ledger(ledger)
     found = lines(book.history(dataset))
     if html is not None:
-        from abcdp._files import write_atomically
+        from abcdp._common.files import write_atomically
 
         text = page(book.name, found)
         write_atomically(html, lambda temporary: temporary.write_text(text, encoding="utf-8"))
@@ -223,7 +223,7 @@ def anchor(
 
 def _anchor(path: Path) -> Any:
     """Return the values of an anchor's file."""
-    from abcdp._files import read_json
+    from abcdp._common.files import read_json
     from abcdp.ledger import LedgerError
 
     try:

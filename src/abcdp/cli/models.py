@@ -21,7 +21,7 @@ def find_model(name: str) -> Any:
 
 def find_object(name: str) -> Any:
     """Return the object named by ``package.module:object``."""
-    from abcdp.model import load
+    from abcdp.simulation.model import load
 
     _reach(name)
     return _loaded(load, name)

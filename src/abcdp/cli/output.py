@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
-from abcdp._harmless import harmless, harmless_lines
-from abcdp._storage import secrets_in, shown
+from abcdp._common.storage import secrets_in, shown
+from abcdp._common.text import harmless, harmless_lines
 from abcdp.errors import AbcdpError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

@@ -112,7 +112,7 @@ def release(
 
 def _mechanism(bank: Any, plan: Path | None, kind: str, options: dict[str, Any]) -> Any:
     """Return the mechanism that a plan chose, or that the options describe."""
-    from abcdp.plan import planned_mechanism
+    from abcdp.planning.plan import planned_mechanism
 
     if plan is None:
         return from_options(kind, options)
@@ -189,8 +189,8 @@ def report(
 ) -> None:
     """Write a release as one HTML page: the guarantee in plain words, the numbers, the pictures."""
     from abcdp.bank import Bank
-    from abcdp.posterior import posterior, save_netcdf
-    from abcdp.report import report as write
+    from abcdp.inference.posterior import posterior, save_netcdf
+    from abcdp.reporting.report import report as write
 
     check_results({out: PAGE_SIZE, netcdf: PAGE_SIZE})
     with _working("writing the report"):
@@ -213,8 +213,8 @@ def synthesize(
     as_json: Json = False,
 ) -> None:
     """Simulate private synthetic data from a release, at no further cost."""
-    from abcdp._files import write_atomically
-    from abcdp.synthesize import synthesize as make
+    from abcdp._common.files import write_atomically
+    from abcdp.inference.synthesize import synthesize as make
 
     out = out if out.suffix == ".npy" else out.with_name(f"{out.name}.npy")
     check_results({out: 0})

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from abcdp._files import load_json
-from abcdp._storage import shown as without_secrets
+from abcdp._common.files import load_json
+from abcdp._common.storage import shown as without_secrets
 from abcdp.cli.models import find_model, find_object
 from abcdp.cli.output import Json, Memory, say, show
 from abcdp.cli.results import PICTURE_SIZE, check_results
@@ -79,8 +79,8 @@ def simulate(
 
     The bank is the same whoever makes it: threads, a Dask cluster or the jobs of a batch system.
     """
-    from abcdp.simulate import simulate as make_bank
-    from abcdp.simulate import simulate_part
+    from abcdp.simulation.run import simulate as make_bank
+    from abcdp.simulation.run import simulate_part
 
     settings: dict[str, Any] = {
         "draws": draws,
@@ -144,7 +144,7 @@ def learn(
 ) -> None:
     """Learn on the public bank which few numbers tell the parameters apart, and write the bank encoded by them."""
     from abcdp.bank import Bank
-    from abcdp.learn import learn as fit
+    from abcdp.learning.learn import learn as fit
 
     check_results({}, folder=to)
     learned = fit(Bank(bank, memory=memory << 20), dims=dims, to=to)
@@ -204,8 +204,8 @@ def plan(
 ) -> None:
     """Choose the mechanism and its settings on simulated truths; no private data are read."""
     from abcdp.bank import Bank
-    from abcdp.guarantee import Unit
-    from abcdp.plan import plan as make_plan
+    from abcdp.planning.plan import plan as make_plan
+    from abcdp.privacy.guarantee import Unit
 
     check_results({out: _PLAN_SIZE, plot: PICTURE_SIZE}, pictures=[plot], folder=learned_to)
     made = make_plan(
@@ -230,7 +230,7 @@ def plan(
     if out:
         made.save(out)
     if plot:
-        from abcdp.plots import plan_curves, save_figure
+        from abcdp.reporting.plots import plan_curves, save_figure
 
         save_figure(plan_curves(made), plot)
     if as_json:

@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from abcdp._files import check_folder, check_place, write_atomically
-from abcdp._storage import is_url
+from abcdp._common.files import check_folder, check_place, write_atomically
+from abcdp._common.storage import is_url
 from abcdp.errors import StorageError
 
 PICTURE_SIZE = 2 << 20
@@ -32,7 +32,7 @@ def check_results(
 
 
 def _check_picture(path: Path) -> None:
-    from abcdp.plots import picture_formats
+    from abcdp.reporting.plots import picture_formats
 
     if path.suffix[1:].lower() not in picture_formats():
         raise StorageError(f"{path}: the ending of a picture is its format; use .png, .pdf or .svg.")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from abcdp.distance.regime import Interval, check_interval
 from abcdp.errors import DistanceError, UnitError
-from abcdp.guarantee import Unit
+from abcdp.privacy.guarantee import Unit
 
 if TYPE_CHECKING:
     from abcdp.distance.contribution import Contribution

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from abcdp.distance.base import FloatArray, Norm, SummaryDistance, as_records, check_unit_size
 from abcdp.distance.regime import SMALLEST_FEATURE, check_scale
 from abcdp.errors import DistanceError, UnitError
-from abcdp.guarantee import Unit
+from abcdp.privacy.guarantee import Unit
 
 IntArray = npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from abcdp._files import load_json
+from abcdp._common.files import load_json
 from abcdp.ledger.amount import LARGEST, Amount
 from abcdp.ledger.errors import LedgerError
 from abcdp.ledger.keys import Keys
@@ -269,12 +269,12 @@ class StoreJournal(Journal):
 
     @property
     def name(self) -> str:
-        from abcdp._storage import shown
+        from abcdp._common.storage import shown
 
         return shown(self._url)
 
     def _place(self) -> tuple[Any, str]:
-        from abcdp._storage import connect
+        from abcdp._common.storage import connect
 
         filesystem, path = connect(self._url)
         return filesystem, f"{path.rstrip('/')}/{self._ledger}"

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from abcdp.guarantee import Unit
 from abcdp.ledger import copies
 from abcdp.ledger import keys as key_file
 from abcdp.ledger.amount import Amount, Number
@@ -27,6 +26,7 @@ from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, NearC
 from abcdp.ledger.keys import Keys
 from abcdp.ledger.state import Kind, State
 from abcdp.ledger.store import Store
+from abcdp.privacy.guarantee import Unit
 
 FORMAT = 2
 _LONGEST_NAME = 200

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from abcdp._files import load_json
+from abcdp._common.files import load_json
 from abcdp.ledger.errors import LedgerError
 
 FORMAT = 1

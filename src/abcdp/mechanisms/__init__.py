@@ -7,12 +7,12 @@ from typing import Any
 
 from abcdp.distance import Distance, basis_of
 from abcdp.errors import MechanismError
-from abcdp.guarantee import Basis, Guarantee, Unit
 from abcdp.mechanisms.base import Calibrated, Mechanism
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.nearest import Contest, Nearest, NearestCalibration
+from abcdp.mechanisms.private_summary import PrivateSummary, SummaryCalibration
 from abcdp.mechanisms.sparse_vector import Calibration, Outcome, Scan, SparseVector, gap_weights
-from abcdp.mechanisms.summary import PrivateSummary, SummaryCalibration
+from abcdp.privacy.guarantee import Basis, Guarantee, Unit
 
 __all__ = [
     "Calibrated",
@@ -60,7 +60,7 @@ def check_own(mechanism: Any) -> None:
         raise MechanismError(
             f"{type(mechanism).__qualname__}, a mechanism whose rules or noise are not the library's, has no proof "
             f"here and is not released with. Use one of {', '.join(kind.__name__ for kind in _KNOWN.values())}, as "
-            "they are; your own runs on public data, through abcdp.experiment."
+            "they are; your own runs on public data, through abcdp.experiments.public."
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
-from abcdp.guarantee import Unit
+from abcdp.privacy.guarantee import Unit
 
 LARGEST_ACCEPT = 10**7
 

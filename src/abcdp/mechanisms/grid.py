@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
-from abcdp.guarantee import Unit
+from abcdp.privacy.guarantee import Unit
 
 IntArray = npt.NDArray[np.int64]
 

@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
-from abcdp.guarantee import Unit
 from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.sparse_vector import Outcome
+from abcdp.privacy.guarantee import Unit
 
 IntArray = npt.NDArray[np.int64]
 

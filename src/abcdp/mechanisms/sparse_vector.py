@@ -21,10 +21,10 @@ import numpy.typing as npt
 from abcdp._kernels import kernels
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
-from abcdp.guarantee import Unit
 from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
 from abcdp.mechanisms.composition import composed_epsilon, composed_share
 from abcdp.mechanisms.grid import Grid
+from abcdp.privacy.guarantee import Unit
 
 IntArray = npt.NDArray[np.int64]
 

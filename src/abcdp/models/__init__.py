@@ -23,12 +23,12 @@ from __future__ import annotations
 from typing import Any
 
 from abcdp.errors import ModelError
-from abcdp.model import Model, load
 from abcdp.models._covid import covid, covid_pairs
 from abcdp.models._epidemic import epidemic
 from abcdp.models._mixture import mixture
 from abcdp.models._regression import regression
 from abcdp.models._tuberculosis import outbreak, tuberculosis
+from abcdp.simulation.model import Model, load
 
 __all__ = ["BUILT_IN", "covid", "covid_pairs", "epidemic", "find", "mixture", "outbreak", "regression", "tuberculosis"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp.distance import Histogram, MeanSummary
-from abcdp.model import Model
+from abcdp.simulation.model import Model
 
 FloatArray = npt.NDArray[np.float64]
 

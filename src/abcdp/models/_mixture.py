@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from abcdp._kernels import kernels
 from abcdp.distance import MMD
-from abcdp.model import Model
+from abcdp.simulation.model import Model
 
 FloatArray = npt.NDArray[np.float64]
 

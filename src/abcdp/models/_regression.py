@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp.distance import MeanSummary, Moment
-from abcdp.model import Model
+from abcdp.simulation.model import Model
 
 FloatArray = npt.NDArray[np.float64]
 

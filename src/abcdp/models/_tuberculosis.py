@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from abcdp._kernels import kernels
 from abcdp.distance import ClusterSummary, PairedClipped
-from abcdp.model import Model
+from abcdp.simulation.model import Model
 
 FloatArray = npt.NDArray[np.float64]
 

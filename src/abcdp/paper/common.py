@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._files import write_atomically
-from abcdp._version import __version__
+from abcdp._common.files import write_atomically
+from abcdp._common.version import __version__
 from abcdp.paper.work import Work, software
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.experiment import public_distances, run_many
-from abcdp.guarantee import Unit
+from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import SparseVector, calibrate
 from abcdp.models import mixture
 from abcdp.models._mixture import TRUTH
 from abcdp.paper.common import COLOURS, GREY, INK, Claim, Experiment, Numbers, panels
-from abcdp.simulate import simulate
+from abcdp.privacy.guarantee import Unit
+from abcdp.simulation.run import simulate
 from abcdp.theory import noise_scale, posterior_error_bound
 
 if TYPE_CHECKING:

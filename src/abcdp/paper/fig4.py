@@ -13,15 +13,15 @@ import numpy as np
 
 from abcdp.bank import Bank
 from abcdp.distance import Distance
-from abcdp.experiment import public_distances, run_many
-from abcdp.guarantee import Unit
+from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import SparseVector, calibrate
 from abcdp.models import covid, covid_pairs
 from abcdp.models._covid import OBSERVED, simulate_pairs, with_days
-from abcdp.noise import SeededNoise
 from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, FloatArray, Numbers, Picture, panels, short
 from abcdp.paper.work import Work, stream
-from abcdp.simulate import simulate
+from abcdp.privacy.guarantee import Unit
+from abcdp.sampling.noise import SeededNoise
+from abcdp.simulation.run import simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from abcdp.distance import PairedClipped
-from abcdp.experiment import public_distances, run_many
-from abcdp.guarantee import Unit
+from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import Calibration, SparseVector, calibrate
 from abcdp.models import tuberculosis
 from abcdp.models._tuberculosis import PARAMETERS, TRUTH, WEIGHTS
-from abcdp.noise import Noise, SeededNoise
 from abcdp.paper.common import (
     COLOURS,
     GREY,
@@ -34,6 +32,8 @@ from abcdp.paper.common import (
     short,
 )
 from abcdp.paper.work import Work, stream
+from abcdp.privacy.guarantee import Unit
+from abcdp.sampling.noise import Noise, SeededNoise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

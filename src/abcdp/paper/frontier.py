@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._trial import Draws, Setting, Trial, Truths
 from abcdp.bank import Bank
 from abcdp.errors import ModelError
-from abcdp.guarantee import Unit
-from abcdp.learn import learn
+from abcdp.learning.learn import learn
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
-from abcdp.model import Model
 from abcdp.models import epidemic, mixture, regression
 from abcdp.models._epidemic import TRUTH as EPIDEMIC
 from abcdp.models._mixture import TRUTH as MIXTURE
 from abcdp.paper.common import GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.paper.work import Work, stream
+from abcdp.planning.trial import Draws, Setting, Trial, Truths
+from abcdp.privacy.guarantee import Unit
+from abcdp.simulation.model import Model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

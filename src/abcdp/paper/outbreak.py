@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from abcdp.bank import Bank
+from abcdp.bank.status import OK
 from abcdp.distance import ClusterSummary
 from abcdp.errors import PosteriorWarning
-from abcdp.experiment import public_distances, public_release
-from abcdp.guarantee import Unit
-from abcdp.learn import learn
+from abcdp.experiments.public import public_distances, public_release
+from abcdp.inference.posterior import posterior
+from abcdp.learning.learn import learn
 from abcdp.mechanisms import Mechanism
-from abcdp.model import OK
 from abcdp.models import outbreak, tuberculosis
 from abcdp.models._tuberculosis import PARAMETERS, SAN_FRANCISCO, TRUTH, as_patients
 from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, FloatArray, Numbers, panels, short
 from abcdp.paper.work import Work, stream
-from abcdp.plan import BUDGETS, plan
-from abcdp.posterior import posterior
+from abcdp.planning.plan import BUDGETS, plan
+from abcdp.privacy.guarantee import Unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

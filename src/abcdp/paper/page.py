@@ -6,8 +6,8 @@ import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from abcdp._files import write_atomically
-from abcdp._version import __version__
+from abcdp._common.files import write_atomically
+from abcdp._common.version import __version__
 from abcdp.paper.common import Made
 
 
@@ -15,7 +15,9 @@ def write_page(made: Sequence[Made], path: Path) -> Path:
     """Write the page of these experiments, and return its path."""
     from jinja2 import Environment, PackageLoader, select_autoescape
 
-    environment = Environment(loader=PackageLoader("abcdp", "templates"), autoescape=select_autoescape(["html"]))
+    environment = Environment(
+        loader=PackageLoader("abcdp.reporting", "templates"), autoescape=select_autoescape(["html"])
+    )
     environment.filters["embedded"] = _embedded
     claims = [claim for one in made for claim in one.claims]
     page = environment.get_template("paper.html").render(

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from abcdp._files import write_atomically
-from abcdp._progress import progress
-from abcdp._version import __version__
+from abcdp._common.files import write_atomically
+from abcdp._common.progress import progress
+from abcdp._common.version import __version__
 from abcdp.bank import Bank
 from abcdp.distance import Distance
 from abcdp.errors import BankError
-from abcdp.model import Model
-from abcdp.simulate import simulate
+from abcdp.simulation.model import Model
+from abcdp.simulation.run import simulate
 
 FOLDER = ".work"
 

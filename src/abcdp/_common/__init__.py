@@ -1,0 +1,1 @@
+"""What every room uses: files, storage, progress, the version, words that are safe to show."""

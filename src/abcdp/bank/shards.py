@@ -1,0 +1,177 @@
+"""A shard: a stretch of a bank's draws, and its Parquet file. What is read is checked before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp._common.files import load_json
+from abcdp.bank.pages import Column, FooterError, check_footer, check_pages
+from abcdp.errors import BankError
+
+FloatArray = npt.NDArray[np.float64]
+
+_COPIES = 8  # a shard's bytes at the peak: packed, unpacked and checked, beside the shard that is being compared
+# what a footer may become: it is small, and has a handful of columns
+_CAREFULLY: dict[str, Any] = {"thrift_string_size_limit": 1 << 20, "thrift_container_size_limit": 1 << 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A shard's place and content: seed and number name its random stream."""
+
+    seed: int
+    number: int
+    rows: int
+    failed: int
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """The name of its file in the folder of shards."""
+        return f"{self.seed}-{self.number:06d}.parquet"
+
+    def to_json(self) -> list[Any]:
+        """Return the shard as plain values."""
+        return [self.seed, self.number, self.rows, self.failed, self.sha256]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardData:
+    """What a shard holds: for each draw its status, parameters and encoded dataset."""
+
+    status: npt.NDArray[np.int8]
+    theta: FloatArray
+    rows: FloatArray
+
+    def sha256(self) -> str:
+        """Return a digest of the content, whatever the file's compression or version."""
+        digest = hashlib.sha256(repr((self.theta.shape, self.rows.shape)).encode())
+        for part in (self.status, self.theta, self.rows):
+            digest.update(np.ascontiguousarray(part.astype(part.dtype.newbyteorder("<"), copy=False)).data)
+        return digest.hexdigest()
+
+
+def encode_shard(shard: Shard, data: ShardData) -> bytes:
+    """Return a shard's file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def lists(values: FloatArray) -> Any:
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
+
+    table = pa.table(
+        {
+            "row": np.arange(shard.rows, dtype=np.int64),
+            "status": data.status,
+            "theta": lists(data.theta),
+            "summary": lists(data.rows),
+        }
+    ).replace_schema_metadata({"abcdp": json.dumps(shard.to_json())})
+    # a reader takes nothing else, see _pages: what is the default today is said too
+    options: dict[str, Any] = {"use_dictionary": False, "compression": "zstd", "compression_level": 1}
+    options |= {"data_page_version": "1.0", "row_group_size": 1 << 20}
+    split = ["theta.list.element", "summary.list.element"]
+    out = io.BytesIO()
+    pq.write_table(table, out, use_byte_stream_split=split, **options)
+    return out.getvalue()
+
+
+def shard_from_json(entry: Any) -> Shard | None:
+    """Return the shard that :meth:`Shard.to_json` wrote; None where the values are not those of a shard."""
+    sound = (
+        isinstance(entry, list)
+        and len(entry) == 5
+        and whole(entry[0], 0, 1 << 128)
+        and whole(entry[1], 0, 1 << 32)
+        and whole(entry[2], 1, 1 << 32)
+        and whole(entry[3], 0, entry[2])
+        and isinstance(entry[4], str)
+        and len(entry[4]) == 64
+    )
+    return Shard(*entry) if sound else None
+
+
+def whole(value: Any, low: int, high: int) -> bool:
+    """Whether a value is a whole number in this range."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def bytes_to_read(parameters: int, width: int, rows: int) -> int:
+    """Return a bound of the memory that reading a shard takes."""
+    return _COPIES * rows * _row_bytes(parameters, width)
+
+
+def largest_file(parameters: int, width: int, rows: int) -> int:
+    """Return a bound of the bytes of a shard's file: packing random numbers adds a little to them."""
+    return (1 << 20) + 2 * rows * _row_bytes(parameters, width)
+
+
+def _row_bytes(parameters: int, width: int) -> int:
+    return 12 + 8 * (parameters + width)
+
+
+def shard_of(file: BinaryIO, rows: int) -> Shard | None:
+    """Return the shard of so many rows that a file says it is, by its footer alone; None where it is no such file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        check_footer(file, rows)
+        with pq.ParquetFile(file, **_CAREFULLY) as opened:
+            shard = shard_from_json(load_json((opened.schema_arrow.metadata or {})[b"abcdp"]))
+            return shard if shard is not None and opened.metadata.num_rows == shard.rows == rows else None
+    except (OSError, KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
+        return None
+
+
+def decode_shard(content: bytes, where: str, parameters: int, width: int, rows: int) -> ShardData:
+    """Return the content of a shard's file: its types, shapes and sizes checked before anything is unpacked."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = pa.schema(
+        {
+            "row": pa.int64(),
+            "status": pa.int8(),
+            "theta": pa.list_(pa.float64(), parameters),
+            "summary": pa.list_(pa.float64(), width),
+        }
+    )
+    columns = [
+        Column("row", "INT64", "PLAIN", 1),
+        Column("status", "INT32", "PLAIN", 1),
+        Column("theta.list.element", "DOUBLE", "BYTE_STREAM_SPLIT", parameters),
+        Column("summary.list.element", "DOUBLE", "BYTE_STREAM_SPLIT", width),
+    ]
+    try:
+        check_footer(io.BytesIO(content), rows)
+        with pq.ParquetFile(pa.BufferReader(content), **_CAREFULLY) as file:
+            found = file.schema_arrow.remove_metadata()
+            if [(f.name, f.type) for f in found] != [(f.name, f.type) for f in wanted]:
+                raise BankError(f"{where}: its columns are not those of this bank (row, status, theta, summary).")
+            check_pages(file.metadata, content, columns, rows)
+            table = file.read()
+    except FooterError as error:
+        raise BankError(f"{where}: {error}; refused.") from error
+    except BankError:
+        raise
+    except (OSError, ValueError, ArithmeticError, pa.ArrowException) as error:  # also names that are not Unicode
+        raise BankError(f"{where}: cannot be read; the file is cut or damaged ({type(error).__name__}).") from error
+    if table.num_rows != rows:
+        raise BankError(f"{where}: {table.num_rows} rows where the manifest says {rows}; refused.")
+    if any(column.null_count for column in table.columns) or any(
+        column.combine_chunks().flatten().null_count for column in table.columns[2:]
+    ):
+        raise BankError(f"{where}: holds empty cells.")
+
+    def matrix(name: str, wide: int) -> FloatArray:
+        return np.asarray(table[name].combine_chunks().flatten().to_numpy()).reshape(rows, wide)
+
+    return ShardData(np.asarray(table["status"].to_numpy()), matrix("theta", parameters), matrix("summary", width))

@@ -1,0 +1,1 @@
+"""Mechanisms on public data with seeded noise."""

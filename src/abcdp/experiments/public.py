@@ -1,0 +1,157 @@
+"""Running mechanisms many times on public data with seeded noise, through the same kernels as a real release.
+
+What is made here says that its noise is seeded, and no ledger takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.bank import Bank
+from abcdp.bank.status import OK
+from abcdp.distance.base import as_records
+from abcdp.errors import MechanismError
+from abcdp.mechanisms import Calibration, Mechanism, guarantee_of
+from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.noise_law import Law, Shape
+from abcdp.releases import running
+from abcdp.releases.release import BankPrefix, Release
+from abcdp.sampling.noise import Noise, SeededNoise
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+_BLOCK_DRAWS = 1 << 20
+
+
+def public_release(
+    bank: Bank, data: npt.ArrayLike, mechanism: Mechanism, *, unit: Unit, seed: int, sensitivity: float | None = None
+) -> Release:
+    """Return what a mechanism answers about public data, by the code of a real release with noise that repeats itself.
+
+    The release says that its noise is seeded, and the guarantee in it is what private data would have had: this one
+    protects nobody. `sensitivity` overrides the distance's own, for experiments that reproduce results stated for
+    another one, and is then asserted.
+    """
+    asserted_by = "" if sensitivity is None else "the experiment"
+    records = as_records(data, bank.columns)
+    size = len(records) if unit.at_least is None else unit.at_least  # as an owner has it: a private size is not used
+    bank.distance.check_records(size, bank.records)
+    calibration = mechanism.calibrated(
+        bank.distance, records=size, simulated=bank.records, unit=unit, sensitivity=sensitivity
+    )
+    return Release(
+        dataset="public",
+        request=f"seed {seed}",
+        model=bank.header.model,
+        parameters=bank.parameters,
+        bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
+        mechanism=mechanism,
+        guarantee=guarantee_of(mechanism, calibration, bank.distance, unit, asserted_by),
+        noise="seeded",
+        **running.answer(bank, records, calibration, SeededNoise(seed)),
+    )
+
+
+def public_distances(bank: Bank, data: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the distances of a bank's draws to a public dataset, infinite where a draw failed."""
+    reference = bank.distance.reference(data)
+    parts = []
+    for _, shard in bank.shards():
+        distances = bank.distance.compare(np.nan_to_num(shard.rows, nan=0.0), reference)
+        parts.append(np.where(shard.status == OK, distances, np.inf))
+    return np.concatenate(parts)
+
+
+class CommonNoise:
+    """The same random numbers at every scale, so that candidates differ by their settings and not by luck.
+
+    floor(s E) of a standard exponential E has exactly the geometric law of scale s, and the difference of two is the
+    discrete Laplace law: one pair of draws serves every scale. (Gaussian and box noise are rounded real numbers, which
+    at the scales of a calibration cannot be told from the exact laws.) After :meth:`restart` the n-th call draws from
+    the same numbers again.
+    """
+
+    seeded: ClassVar[bool] = True
+
+    def __init__(self, *seed: int) -> None:
+        self._seed = seed
+        self._call = 0
+        self._made: dict[int, tuple[tuple[Any, ...], IntArray]] = {}
+        self._drawn: dict[tuple[int, str, int], FloatArray] = {}
+
+    def restart(self) -> CommonNoise:
+        """Begin again with the first call."""
+        self._call = 0
+        return self
+
+    def laplace(self, scale: int, size: int) -> IntArray:
+        """Return draws with P(k) proportional to exp(-abs(k) / scale)."""
+        return self._kept(("laplace", scale, size), lambda: np.diff(self._whole(scale, size), axis=1)[:, 0])
+
+    def geometric(self, scale: int, size: int) -> IntArray:
+        """Return draws with P(k) proportional to exp(-k / scale), for k >= 0."""
+        return self._kept(("geometric", scale, size), lambda: self._whole(scale, size)[:, 1])
+
+    def gaussian(self, scale: int, size: int) -> IntArray:
+        """Return draws that are nearly those with P(k) proportional to exp(-k**2 / (2 scale**2))."""
+        return self._rounded("gaussian", scale, 1, size)[:, 0]
+
+    def box(self, scale: int, width: int, size: int) -> IntArray:
+        """Return vectors that are nearly those with P(k) proportional to exp(-max(abs(k)) / scale)."""
+        return self._rounded("box", scale, width, size)
+
+    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+        """Return the places of the smallest values less Gumbel noise, which is here computed in floating point."""
+        size = runs * len(values)
+        hazards = self._standard("exponential", 2, size, lambda rng: rng.standard_exponential((size, 2)))[:, 0]
+        self._call += 1
+        keys = values + scale * np.log(hazards.reshape(runs, len(values)))
+        return np.sort(np.argpartition(keys, min(count, len(values)) - 1, axis=1)[:, :count], axis=1)
+
+    def _whole(self, scale: int, size: int) -> IntArray:
+        pairs = self._standard("exponential", 2, size, lambda rng: rng.standard_exponential((size, 2)))
+        return np.floor(pairs * scale).astype(np.int64)
+
+    def _rounded(self, shape: Shape, scale: int, width: int, size: int) -> IntArray:
+        def made() -> IntArray:
+            real = self._standard(shape, width, size, lambda rng: Law(shape, 1.0).draws(size, width, rng))
+            return np.floor(real * scale + 0.5).astype(np.int64)
+
+        return self._kept((shape, scale, width, size), made)
+
+    def _standard(
+        self, name: str, width: int, size: int, draw: Callable[[np.random.Generator], FloatArray]
+    ) -> FloatArray:
+        """Return the standard draws of this call, as many rows as asked for."""
+        key = (self._call, name, width)
+        if key not in self._drawn or len(self._drawn[key]) < size:
+            self._drawn[key] = draw(np.random.default_rng([*self._seed, self._call]))
+        return self._drawn[key][:size]
+
+    def _kept(self, key: tuple[Any, ...], make: Callable[[], IntArray]) -> IntArray:
+        """Return what was made last for this call, if it was the same: callers go through scales in order."""
+        if self._made.get(self._call, (None,))[0] != key:
+            self._made[self._call] = key, make()
+        self._call += 1
+        return self._made[self._call - 1][1]
+
+
+def run_many(
+    calibration: Calibration, distances: npt.NDArray[np.float64], runs: int, seed: int | Noise
+) -> npt.NDArray[np.int64]:
+    """Return the accepted draws of independent runs over given distances, a row each, padded with -1."""
+    noise = SeededNoise(seed) if isinstance(seed, int) else seed
+    if not noise.seeded:
+        raise MechanismError("experiments use seeded noise; a private release goes through abcdp.release.")
+    placed = calibration.grid.place(distances), np.isfinite(distances)
+    out = np.empty((runs, calibration.accept), dtype=np.int64)
+    block = max(1, _BLOCK_DRAWS // len(distances))
+    for start in range(0, runs, block):
+        count = min(block, runs - start)
+        out[start : start + count] = running.scanned([placed], calibration, noise, count).accepted
+    return out

@@ -1,0 +1,1 @@
+"""From a release to a posterior: post-processing, which costs no privacy."""

@@ -1,0 +1,236 @@
+"""New simulations around the posterior of a private summary, at no privacy cost.
+
+A bank drawn from the prior has few draws where the posterior is narrow. Population Monte Carlo goes there: draw
+parameters from a mixture around the best so far, simulate, weight by prior times the exact probability of the released
+noise over the mixture's density; sharpen in steps until the weights of the whole likelihood carry enough effective
+draws.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp._common.progress import Advance
+from abcdp._common.progress import progress as progress_bar
+from abcdp.bank import Bank
+from abcdp.bank.status import OK
+from abcdp.errors import ReleaseError
+from abcdp.inference.posterior import as_tree, bank_of, summary_of
+from abcdp.inference.regression import adjusted
+from abcdp.inference.weights import Noisy, effective_size, resampled
+from abcdp.releases.noisy import NoisySummary
+from abcdp.releases.release import Release
+from abcdp.simulation.model import Model
+
+if TYPE_CHECKING:
+    import xarray
+
+FloatArray = npt.NDArray[np.float64]
+
+_FROM_PRIOR = 0.1  # of each population: heavy enough tails for bounded weights
+_CENTRES = 300  # of the mixture that a round draws from
+_BATCH_VALUES = 1 << 18
+_STALLED = 1.2  # a power of the likelihood that grows by less than this needs a larger population
+_GROWTH = 16  # how many times larger it may become
+_EFFECTIVE = 0.1  # of the first population: how many draws have to carry the next one
+
+
+@dataclass(frozen=True)
+class _Population:
+    """Latent parameters with the log likelihood of a simulation each and the log density that they were drawn from."""
+
+    z: FloatArray
+    log_likelihood: FloatArray
+    log_proposal: FloatArray
+
+    def log_weights(self, power: float) -> FloatArray:
+        """Return log weights for the prior times a power of the likelihood."""
+        log_prior = _log_normal(self.z)
+        scaled = np.where(np.isfinite(self.log_likelihood), power * self.log_likelihood, -np.inf)
+        return np.asarray(scaled + log_prior - self.log_proposal)
+
+
+def refine(
+    release: Release | NoisySummary | str | os.PathLike[str],
+    model: Model,
+    bank: Bank | str | os.PathLike[str],
+    *,
+    goal: float = 200.0,
+    draws: int = 1000,
+    population: int = 2000,
+    simulations: int = 500_000,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> xarray.DataTree:
+    """Return the noise-aware posterior of a private summary, simulated until it is worth `goal` independent draws.
+
+    Parameters
+    ----------
+    release, bank
+        A release by :class:`abcdp.PrivateSummary` and its bank, which names the distance and the records per
+        simulation; or a :class:`abcdp.NoisySummary` and a bank whose summaries are the same statistics.
+    model
+        The simulator; its prior must be a map of standard normal numbers (marginals with ``ppf``, or ``latent=``).
+    goal, draws, population, simulations
+        The effective sample size to reach, the draws to return, the simulations of a round, and the most in all.
+    """
+    if not isinstance(release, Release | NoisySummary):
+        release = Release.load(release)
+    summary = summary_of(release)
+    if summary is None:
+        raise ReleaseError("refine needs a release with a summary: make one with abcdp.PrivateSummary.")
+    used = bank_of(release, bank)
+    if model.parameters != used.parameters:
+        raise ReleaseError(f"the bank has the parameters {used.parameters}, the model {model.parameters}.")
+    if not (isinstance(goal, int | float) and 0 < goal < float("inf")):
+        raise ReleaseError(f"goal={goal!r}: an effective sample size is a number above 0.")
+    for name, value, least in (("draws", draws, 1), ("population", population, 100), ("simulations", simulations, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ReleaseError(f"{name}={value!r}: a whole number of at least {least}.")
+    rng = np.random.default_rng(seed)
+    with progress_bar("refining, at most", simulations, progress) as advance:
+        found, weights, spent = _populate(summary, model, used, goal, population, simulations, rng, advance)
+    rows = resampled(weights, draws, rng)
+    notes = {
+        "method": "refined, noise-aware weights",
+        "effective_sample_size": effective_size(weights),
+        "simulations": spent,
+    }
+    return as_tree(release, used, model.from_latent(found[rows]), {"population_row": rows}, notes)
+
+
+def _populate(
+    summary: Noisy,
+    model: Model,
+    bank: Bank,
+    goal: float,
+    size: int,
+    most: int,
+    rng: np.random.Generator,
+    advance: Advance,
+) -> tuple[FloatArray, FloatArray, int]:
+    """Return latent draws, their log weights and the number of simulations.
+
+    First the proposal is sharpened, with ever larger populations where one of them can no longer follow; then it stays,
+    and simulations are gathered until the weights of the whole likelihood carry enough.
+    """
+    run = _Simulator(summary, model, bank, rng, advance)
+    enough, largest = _EFFECTIVE * size, _GROWTH * size
+    current, power = _start(run, size, rng)
+    while power < 1.0 and run.spent < most:
+        centres = current.z[resampled(current.log_weights(power), _CENTRES, rng)]
+        current, _ = run(*_proposed(centres, size, rng))
+        before, power = power, _sharpest(current, enough)
+        if power <= _STALLED * before:
+            if size >= largest:
+                break
+            size = min(2 * size, largest)
+    centres = current.z[resampled(current.log_weights(power), _CENTRES, rng)]
+    kept = current if power >= 1.0 else None
+    while (reached := 0.0 if kept is None else effective_size(kept.log_weights(1.0))) < goal:
+        if run.spent >= most:
+            raise ReleaseError(
+                f"{run.spent} simulations reached {reached:.0f} effective draws, not {goal:g}; allow more simulations, "
+                "or settle for a smaller goal."
+            )
+        # as many as the weights so far promise to be enough, in steps that a lucky few cannot make too short
+        needed = size if kept is None else int(1.2 * len(kept.z) * (goal / reached - 1.0)) + 1
+        fresh, _ = run(*_proposed(centres, min(max(needed, size // 2), 10 * size), rng))
+        kept = fresh if kept is None else _pooled(kept, fresh)
+    assert kept is not None  # noqa: S101 - something was reached
+    return kept.z, kept.log_weights(1.0), run.spent
+
+
+def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Population, float]:
+    """Return a first population and the power of the likelihood that it can follow.
+
+    Draws of the prior; and where those are too wide, draws around their regression adjustment, which saves rounds.
+    """
+    z = rng.standard_normal((size, run.dimension))
+    prior, rows = run(z, _log_normal(z))
+    power = _sharpest(prior, _EFFECTIVE * size)
+    fine = np.isfinite(prior.log_likelihood)
+    if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1):
+        return prior, power
+    open_ended = ((-np.inf, np.inf),) * run.dimension
+    centres, log_weights, _ = adjusted(run.summary, rows[fine], z[fine], open_ended, rng)
+    closer, _ = run(*_proposed(centres[resampled(log_weights, _CENTRES, rng)], size, rng))
+    found = _sharpest(closer, _EFFECTIVE * size)
+    return (closer, found) if found > power else (prior, power)
+
+
+def _pooled(first: _Population, second: _Population) -> _Population:
+    """Return two populations as one; each keeps the density it was drawn from, so every weight stays unbiased."""
+    return _Population(
+        np.concatenate([first.z, second.z]),
+        np.concatenate([first.log_likelihood, second.log_likelihood]),
+        np.concatenate([first.log_proposal, second.log_proposal]),
+    )
+
+
+def _sharpest(current: _Population, enough: float) -> float:
+    """Return the largest power of the likelihood that leaves so many of the population effective, at most 1."""
+    if effective_size(current.log_weights(1.0)) >= enough:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if effective_size(current.log_weights(middle)) >= enough else (low, middle)
+    return max(low, 1e-12)
+
+
+def _proposed(centres: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Draw from Gaussians around the centres and a share from the prior; return draws and their log density."""
+    dimension = centres.shape[1]
+    spread = np.cov(centres.T).reshape(dimension, dimension) + 1e-8 * np.eye(dimension)
+    # Silverman's width, doubled: a mixture wider than its target has bounded weights
+    width = 2.0 * (4.0 / (len(centres) * (dimension + 2.0))) ** (1.0 / (dimension + 4.0))
+    factor = np.linalg.cholesky(spread) * width
+    around = centres[rng.integers(len(centres), size=size)] + rng.standard_normal((size, dimension)) @ factor.T
+    prior = rng.random(size) < _FROM_PRIOR
+    z = np.where(prior[:, None], rng.standard_normal((size, dimension)), around)
+    white = np.linalg.solve(factor, z.T).T
+    middle = np.linalg.solve(factor, centres.T).T
+    squared = (white**2).sum(axis=1)[:, None] + (middle**2).sum(axis=1)[None] - 2.0 * white @ middle.T
+    peak = -0.5 * np.maximum(squared, 0.0)
+    top = peak.max(axis=1)
+    log_mixture = top + np.log(np.exp(peak - top[:, None]).mean(axis=1))
+    log_mixture -= 0.5 * dimension * np.log(2.0 * np.pi) + np.log(np.diag(factor)).sum()
+    density = np.logaddexp(np.log1p(-_FROM_PRIOR) + log_mixture, np.log(_FROM_PRIOR) + _log_normal(z))
+    return z, np.asarray(density)
+
+
+class _Simulator:
+    """Simulates a dataset for each draw, and counts them."""
+
+    def __init__(self, summary: Noisy, model: Model, bank: Bank, rng: np.random.Generator, advance: Advance) -> None:
+        self.summary = summary
+        self.dimension = model.latent_dimension
+        self.spent = 0
+        self._model, self._bank, self._rng, self._advance = model, bank, rng, advance
+
+    def __call__(self, z: FloatArray, log_proposal: FloatArray) -> tuple[_Population, FloatArray]:
+        """Return the draws with the log probability of the noise that leads to the release, and their summaries."""
+        theta = self._model.from_latent(z)
+        likelihood = np.full(len(z), -np.inf)
+        rows = np.zeros((len(z), self._bank.header.width))
+        batch = max(1, _BATCH_VALUES // (self._bank.records * self._bank.columns))
+        for start in range(0, len(z), batch):
+            here = slice(start, start + batch)
+            sets, status, _ = self._model.run(theta[here], self._bank.records, self._rng)
+            if sets is None:
+                continue
+            rows[here] = self._bank.distance.encode(sets)
+            likelihood[here] = np.where(status == OK, self.summary.log_likelihoods(rows[here]), -np.inf)
+        self.spent += len(z)
+        self._advance(len(z))
+        return _Population(z, likelihood, log_proposal), rows
+
+
+def _log_normal(z: FloatArray) -> FloatArray:
+    return np.asarray(-0.5 * (z**2).sum(axis=1) - 0.5 * z.shape[1] * np.log(2.0 * np.pi))

@@ -1,0 +1,178 @@
+r"""Regression adjustment: draws near a noisy summary, moved to where the summary says (Beaumont et al. 2002).
+
+Every draw gets fresh noise of the released law on its summary, so that parameters and noisy summaries have their joint
+law; then the parameters of the nearest draws are shifted along a local linear fit. What the fit leaves over, the spread
+of the parameters around it, thereby includes the noise. Shifted parameters must stay where the prior allows them, so
+the fit is made for parameters stretched near the ends of the support: softplus curves that are straight lines further
+away than the posterior is wide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp._common.support import Support
+from abcdp.errors import ReleaseError
+from abcdp.inference.weights import Noisy
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+_SHARE = 0.02  # of the draws are near
+_FEWEST = 200
+_ENDS = 1e-9  # of the posterior's width: how near to the ends of the support a draw may lie
+
+
+def enough_draws(draws: int, width: int, parameters: int) -> bool:
+    """Return whether a linear fit of the parameters to summaries of this width can be trusted.
+
+    With as many entries as draws the fit would follow every draw and say nothing about another.
+    """
+    return draws >= 10 * (max(width, parameters) + 1)
+
+
+def adjusted(
+    summary: Noisy, rows: FloatArray, theta: FloatArray, support: Support, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return adjusted parameters of the nearest draws, their log weights, and which draws they are."""
+    return near_adjusted(Predictions.of(summary, rows, theta, rng), summary.centre, theta, support)
+
+
+def near_adjusted(
+    predictions: Predictions,
+    centre: FloatArray,
+    theta: FloatArray,
+    support: Support,
+    allowed: npt.NDArray[np.bool_] | None = None,
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return the same where predictions are known already; only draws that are `allowed` are taken."""
+    fitted, goal = predictions.fitted, predictions.at(centre)
+    apart = ((fitted - goal) ** 2).sum(axis=1)
+    if allowed is not None:
+        apart = np.where(allowed, apart, np.inf)
+    total = int(np.isfinite(apart).sum())
+    fewest = 10 * (theta.shape[1] + 1)
+    if total < fewest:
+        raise ReleaseError(f"{total} draws are too few for a regression on {theta.shape[1]} parameters.")
+    count = min(total, max(_FEWEST, fewest, int(_SHARE * total)))
+    near = np.sort(np.argpartition(apart, count - 1)[:count])
+    weights = np.maximum(1.0 - apart[near] / (apart[near].max() * (1.0 + 1e-9) + 1e-300), 1e-12)  # Epanechnikov
+    design = np.concatenate([np.ones((count, 1)), fitted[near] - goal], axis=1)
+    chosen = theta[near]
+    widths = _widths(_shifted(chosen, design, weights), weights)
+    stretch = _Stretch(support, widths)
+    out = stretch.back(_shifted(stretch.forth(chosen), design, weights))
+    return out, np.log(weights), near
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Linear predictions of the parameters from noisy summaries, in units of their spread.
+
+    Nearness of predictions, not of summaries: noise in directions that say nothing about the parameters is not counted.
+    """
+
+    fitted: FloatArray
+    middle: FloatArray
+    weights: FloatArray
+
+    @classmethod
+    def of(cls, summary: Noisy, rows: FloatArray, theta: FloatArray, rng: np.random.Generator) -> Predictions:
+        """Return predictions from the rows with fresh noise of the summary's law; its numbers do not matter."""
+        noisy = summary.noised(rows, rng)
+        centre, spread = noisy.mean(axis=0), noisy.std(axis=0)
+        scale = np.where(spread > 0, spread, 1.0)
+        inputs = (noisy - centre) / scale
+        target = (theta - theta.mean(axis=0)) / np.where(theta.std(axis=0) > 0, theta.std(axis=0), 1.0)
+        gram = inputs.T @ inputs / len(inputs) + 1e-8 * np.eye(inputs.shape[1])
+        weights = np.linalg.solve(gram, inputs.T @ target / len(inputs))
+        fitted = inputs @ weights
+        sizes = np.where(fitted.std(axis=0) > 0, fitted.std(axis=0), 1.0)
+        return cls(fitted / sizes, centre, weights / scale[:, None] / sizes)
+
+    def at(self, summary: FloatArray) -> FloatArray:
+        """Return the prediction for a noisy summary."""
+        return np.asarray((summary - self.middle) @ self.weights)
+
+
+def _shifted(values: FloatArray, design: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return values moved along their weighted linear fit to where all regressors are 0.
+
+    By the normal equations of scaled regressors, without their dependent directions. The sums are not matrix products:
+    for so few columns the threads of those cost more than the sums, and a planner has threads of its own.
+    """
+    scaled = design / np.sqrt(np.maximum((design**2).mean(axis=0), 1e-300))
+    weighted = weights[:, None] * scaled
+    gram = np.einsum("ij,ik->jk", weighted, scaled)
+    slopes = np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ np.einsum("ij,ik->jk", weighted, values)
+    return np.asarray(values - np.einsum("ij,jk->ik", scaled[:, 1:], slopes[1:]))
+
+
+def _widths(values: FloatArray, weights: FloatArray) -> FloatArray:
+    share = (weights / weights.sum())[:, None]
+    centre = (share * values).sum(axis=0)
+    spread = np.sqrt((share * (values - centre) ** 2).sum(axis=0))
+    size = np.abs(values).max(axis=0)
+    return np.asarray(np.maximum(spread, 1e-9 * np.where(size > 0, size, 1.0)))
+
+
+class _Stretch:
+    """A map from the support to all numbers, a straight line away from the ends, and back."""
+
+    def __init__(self, support: Support, widths: FloatArray) -> None:
+        self._simplex = support == "simplex"
+        pairs = ((0.0, np.inf),) * len(widths) if self._simplex else support
+        self._low, self._high = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
+        self._widths = np.minimum(widths, 0.5 * (self._high - self._low))
+
+    def forth(self, theta: FloatArray) -> FloatArray:
+        """Return stretched parameters: from an end on, the inverse of softplus; between two, the mean of both sides."""
+        out = theta.copy()
+        for k, (low, high, width) in enumerate(zip(self._low, self._high, self._widths, strict=True)):
+            sides = []
+            if np.isfinite(low):
+                sides.append(low + _unbent(theta[:, k] - low, width))
+            if np.isfinite(high):
+                sides.append(high - _unbent(high - theta[:, k], width))
+            if sides:
+                out[:, k] = np.mean(sides, axis=0)
+        return out
+
+    def back(self, stretched: FloatArray) -> FloatArray:
+        """Return the parameters that `forth` stretches to these: inside of the support, whatever is given."""
+        out = stretched.copy()
+        for k, (low, high, width) in enumerate(zip(self._low, self._high, self._widths, strict=True)):
+            if np.isfinite(low) and np.isfinite(high):
+                continue
+            if np.isfinite(low):
+                out[:, k] = low + _bent(stretched[:, k] - low, width)
+            elif np.isfinite(high):
+                out[:, k] = high - _bent(high - stretched[:, k], width)
+        both = np.isfinite(self._low) & np.isfinite(self._high)
+        if both.any():
+            out[:, both] = self._between(stretched, both)
+        return np.asarray(out / out.sum(axis=1, keepdims=True)) if self._simplex else out
+
+    def _between(self, stretched: FloatArray, both: npt.NDArray[np.bool_]) -> FloatArray:
+        """Invert `forth` by halving intervals, where the support has two ends."""
+        low = np.where(both, self._low, 0.0) + np.zeros_like(stretched)
+        high = np.where(both, self._high, 0.0) + np.zeros_like(stretched)
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            beyond = self.forth(middle) > stretched
+            low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+        return np.asarray((0.5 * (low + high))[:, both])
+
+
+def _unbent(distance: FloatArray, width: float) -> FloatArray:
+    """Return the inverse of softplus of distances from an end, in units of the width."""
+    size = np.maximum(distance / width, _ENDS)
+    return np.asarray(width * (size + np.log(-np.expm1(-size))))
+
+
+def _bent(value: FloatArray, width: float) -> FloatArray:
+    """Return softplus, above 0."""
+    return np.asarray(width * np.maximum(np.logaddexp(0.0, value / width), _ENDS))

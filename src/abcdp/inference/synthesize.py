@@ -1,0 +1,50 @@
+"""Private synthetic data: the simulator run at released parameters. Post-processing, hence free."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.bank.status import OK
+from abcdp.errors import ModelError, ReleaseError
+from abcdp.releases.release import Release
+from abcdp.simulation.model import Model
+
+FloatArray = npt.NDArray[np.float64]
+
+_MOST_TRIES = 20
+
+
+def synthesize(
+    release: Release | str | os.PathLike[str], model: Model, sets: int, records: int, *, seed: int | None = None
+) -> FloatArray:
+    """Return synthetic datasets (sets x records x columns), each simulated at a released draw of the posterior."""
+    release = release if isinstance(release, Release) else Release.load(release)
+    if model.parameters != release.parameters:
+        raise ReleaseError(f"the release has the parameters {release.parameters}, the model {model.parameters}.")
+    if release.summary is not None:
+        raise ReleaseError(
+            "a private summary holds no draws of its own; simulate at those of abcdp.posterior(release, bank)."
+        )
+    if not release.theta:
+        raise ReleaseError("no draw was accepted, so there is nothing to simulate from.")
+    for name, value in (("sets", sets), ("records", records)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ModelError(f"{name}={value!r}: a whole number of at least 1.")
+    return simulate_at(np.array(release.theta), model, sets, records, np.random.default_rng(seed))
+
+
+def simulate_at(theta: FloatArray, model: Model, sets: int, records: int, rng: np.random.Generator) -> FloatArray:
+    """Return datasets simulated at parameters chosen from the rows of theta; failed simulations are drawn again."""
+    parts: list[FloatArray] = []
+    left = sets
+    for _ in range(_MOST_TRIES):
+        data, status, trouble = model.run(theta[rng.integers(len(theta), size=left)], records, rng)
+        if data is not None:
+            parts.append(data[status == OK])
+            left -= len(parts[-1])
+        if left == 0:
+            return np.concatenate(parts)
+    raise ModelError(f"simulator {model.name!r} keeps failing at the released parameters.") from trouble

@@ -1,0 +1,1 @@
+"""Summaries that are learned on a public bank."""

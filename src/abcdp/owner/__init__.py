@@ -1,0 +1,10 @@
+"""The owner's side: the only room where private records are. Its door: register, preview, release.
+
+Who may come in here is a short list in ``.importlinter``; every other module of the package is denied.
+"""
+
+from __future__ import annotations
+
+from abcdp.owner.requests import NoiseName, Preview, check_request, open_ledger, preview, register, release
+
+__all__ = ["NoiseName", "Preview", "check_request", "open_ledger", "preview", "register", "release"]

@@ -1,0 +1,38 @@
+"""Rejection ABC without privacy: the baseline. Its result is a type of its own and is no release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp.bank import Bank
+from abcdp.errors import MechanismError
+from abcdp.mechanisms.base import check_accept
+from abcdp.owner.execute import true_distances
+from abcdp.owner.records import load_records
+
+
+@dataclass(frozen=True)
+class NotPrivate:
+    """What rejection ABC accepted. It reveals the records: never hand it out."""
+
+    parameters: tuple[str, ...]
+    accepted: npt.NDArray[np.int64]
+    theta: npt.NDArray[np.float64]
+    examined: int
+
+
+def rejection(bank: Bank, data: Any, threshold: float, accept: int | None = None) -> NotPrivate:
+    """Accept the first draws of a bank whose distance to the data is at most the threshold, up to `accept` of them."""
+    if not np.isfinite(threshold):
+        raise MechanismError(f"threshold={threshold!r}: a finite number, in the units of the distance.")
+    if accept is not None:
+        check_accept(accept)
+    records = load_records(data)
+    bank.distance.check_records(len(records), bank.records)
+    hits = np.flatnonzero(true_distances(bank, records) <= threshold)[:accept]
+    examined = int(hits[-1]) + 1 if accept is not None and len(hits) == accept else bank.draws
+    return NotPrivate(bank.parameters, hits, bank.take(hits.tolist()), examined)

@@ -1,0 +1,327 @@
+"""The owner's side: register records, then charge, run, store and hand out, in that order.
+
+Errors after registration depend on public facts alone: an error that depended on the records would be an answer about
+them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+from abcdp.bank import Bank
+from abcdp.errors import DataError, MechanismError
+from abcdp.mechanisms import (
+    Calibrated,
+    Mechanism,
+    Nearest,
+    SparseVector,
+    SummaryCalibration,
+    check_own,
+    guarantee_of,
+)
+from abcdp.mechanisms.base import exact
+from abcdp.owner import execute
+from abcdp.owner.records import PrivateData, load_records
+from abcdp.privacy.guarantee import Guarantee, Unit
+from abcdp.releases.release import BankPrefix, Release
+from abcdp.sampling.noise import FastNoise, Noise, OpenDPNoise
+
+if TYPE_CHECKING:
+    from abcdp.ledger import Charge, Dataset, Ledger
+
+NoiseName = Literal["opendp", "fast"]
+_SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
+_CHARGED = (
+    "This request was charged before that, and a charge is never taken back. Ask the same again: what is stored by now "
+    "is handed out and costs nothing. Where nothing is, fresh noise needs a new name for the request, which is charged."
+)
+
+
+def open_ledger(ledger: Any, *, create: bool = False, anchor: str = "") -> Ledger:
+    """Return a ledger from itself, a path or a URL; a new one keeps its anchor where `anchor` says."""
+    from abcdp.ledger import Ledger
+
+    if isinstance(ledger, Ledger):
+        return ledger
+    return Ledger.create(ledger, anchor=anchor) if create else Ledger(ledger)
+
+
+def register(
+    ledger: Any,
+    dataset: str,
+    data: Any,
+    *,
+    unit: Unit,
+    epsilon: float | str,
+    delta: float | str = 0,
+    columns: list[str] | None = None,
+    description: str = "",
+    create: bool = False,
+    purpose: str = "",
+    actor: str | None = None,
+    anchor: str = "",
+) -> Dataset:
+    """Register records under a name, with the unit that all their guarantees protect and their total budget.
+
+    The records are validated here, once; the ledger keeps a keyed commitment to them, not the records.
+    """
+    records = load_records(data, columns)
+    if unit.neighbours == "replace" and unit.records > len(records):
+        raise DataError(f"the unit protects {unit.records} records, more than there are.")
+    if unit.at_least is not None and len(records) < unit.at_least:
+        raise DataError(f"there are fewer records than the unit's at_least={unit.at_least}.")
+    if isinstance(unit.change, tuple) and len(unit.change) != records.columns:
+        raise DataError(f"the unit bounds {len(unit.change)} columns, the records have {records.columns}.")
+    from abcdp.ledger.book import check_registration
+
+    check_registration(dataset, unit, epsilon, delta, description, purpose, actor)  # before a ledger is made for it
+    return open_ledger(ledger, create=create, anchor=anchor).register(
+        dataset,
+        records.records,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        description=description,
+        purpose=purpose,
+        actor=actor,
+    )
+
+
+def release(
+    bank: Bank | str | os.PathLike[str],
+    data: Any,
+    mechanism: Mechanism,
+    *,
+    ledger: Any,
+    dataset: str,
+    request: str = "",
+    noise: NoiseName = "opendp",
+    columns: list[str] | None = None,
+    memory: int = execute.MEMORY,
+    at_most: float | None = None,
+    purpose: str = "",
+    actor: str | None = None,
+) -> Release:
+    """Answer a bank of simulations with a private release, and charge the ledger for it.
+
+    Parameters
+    ----------
+    bank
+        The modeler's bank, or its folder. It is read and checked as a whole before anything is charged.
+    data
+        The records: an array, or a CSV, Parquet or .npy file; they must be those that were registered.
+    mechanism
+        How to answer, such as ``abcdp.SparseVector(epsilon=1.0, accept=10, threshold=0.1)``.
+    ledger, dataset
+        The ledger (or its path or URL) and the name under which the records were registered.
+    request
+        Names the request. The same request returns the stored bytes again and costs nothing; fresh noise needs a new
+        name and is a new charge.
+    noise
+        ``"opendp"``, OpenDP's sampler wherever it has one that serves (not for box and Gumbel noise), or ``"fast"``,
+        the vectorised one; both are exact.
+    columns
+        The columns of a CSV or Parquet file to read.
+    memory
+        The bytes that reading the bank may take; it is streamed, so only a bank with huge shards needs more.
+    purpose, actor
+        Why, and who asks (the user of this process by default): both are written into the ledger.
+    at_most
+        The largest epsilon that this may cost. A mechanism that somebody else chose, in a plan, names its own price.
+
+    See Also
+    --------
+    preview : what it would promise, cost and let out, before anything is charged.
+    """
+    bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
+    book = open_ledger(ledger)
+    entry, calibration, source = _admitted(bank, mechanism, book, dataset, noise, memory, at_most)
+    records = load_records(data, columns)
+    book.check_data(dataset, records.records, ordered=bank.distance.ordered)
+
+    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
+    _reached("before the charge")
+    leaves, _ = _leaving(bank, mechanism, calibration)
+    charge = book.begin(
+        dataset,
+        asked,
+        exact(mechanism.epsilon),
+        exact(calibration.delta),
+        purpose=purpose,
+        leaves=leaves,
+        actor=actor,
+    )
+    if isinstance(charge, bytes):
+        return Release.from_bytes(charge)
+    try:
+        _reached("after the charge")
+        with _burning(book, charge, actor):
+            result = _run(bank, records, mechanism, calibration, source, entry, request, noise).to_bytes()
+        _reached("before storing")
+        book.finish(charge, result, left=leaves, actor=actor)
+        _reached("after storing")
+        return Release.from_bytes(result)
+    except BaseException as error:
+        error.add_note(_CHARGED)
+        raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a release would promise, cost and let out, were it asked for now.
+
+    `epsilon` and `delta` are what the ledger would charge, unless this very request was answered before: then nothing.
+    `leaves` says in words what the release would hold, in at most so many `numbers`.
+    """
+
+    guarantee: Guarantee
+    epsilon: Fraction
+    delta: Fraction
+    left_epsilon: Fraction
+    left_delta: Fraction
+    leaves: str
+    numbers: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether what is left pays for it."""
+        return self.epsilon <= self.left_epsilon and self.delta <= self.left_delta
+
+    @property
+    def left_after(self) -> tuple[Fraction, Fraction]:
+        """The epsilon and the delta that would be left; what is left now, where it is not enough."""
+        if not self.enough:
+            return self.left_epsilon, self.left_delta
+        return self.left_epsilon - self.epsilon, self.left_delta - self.delta
+
+
+def preview(
+    bank: Bank | str | os.PathLike[str],
+    mechanism: Mechanism,
+    *,
+    ledger: Any,
+    dataset: str,
+    noise: NoiseName = "opendp",
+    memory: int = execute.MEMORY,
+    at_most: float | None = None,
+) -> Preview:
+    """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged."""
+    bank = bank if isinstance(bank, Bank) else Bank(bank)
+    entry, calibration, _ = _admitted(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
+    leaves, numbers = _leaving(bank, mechanism, calibration)
+    return Preview(
+        guarantee=guarantee_of(mechanism, calibration, bank.distance, entry.unit),
+        epsilon=exact(mechanism.epsilon),
+        delta=exact(calibration.delta),
+        left_epsilon=entry.left_epsilon,
+        left_delta=entry.left_delta,
+        leaves=leaves,
+        numbers=numbers,
+    )
+
+
+def _leaving(bank: Bank, mechanism: Mechanism, calibration: Calibrated) -> tuple[str, int]:
+    """Return in words what a release would hold, and how many numbers at most."""
+    if isinstance(calibration, SummaryCalibration):
+        count = len(calibration.steps)
+        return f"{count} numbers: the summary of the records with noise on each", count
+    assert isinstance(mechanism, SparseVector | Nearest)  # noqa: S101 - there is no other kind
+    rows, each = mechanism.accept, 1 + len(bank.parameters)
+    words = "their numbers and parameters"
+    if isinstance(mechanism, Nearest):
+        return f"{rows} rows of the bank: {words}", rows * each
+    if mechanism.gaps:
+        words, each = f"{words}, how far each was below the noisy threshold", each + 1
+    return f"at most {rows} rows of the bank: {words}; and how many draws were looked at", rows * each + 1
+
+
+def _admitted(
+    bank: Bank, mechanism: Mechanism, book: Ledger, dataset: str, noise: str, memory: int, at_most: float | None
+) -> tuple[Dataset, Calibrated, Noise]:
+    """Return the dataset, the integers and the sampler of a request, or refuse it: by public facts alone."""
+    entry = book.dataset(dataset)
+    calibration = check_request(bank, mechanism, entry)
+    _check_price(mechanism, at_most)
+    source = _source(noise, calibration)
+    execute.check_memory(bank, memory, calibration)
+    bank.verify()
+    return entry, calibration, source
+
+
+def _check_price(mechanism: Mechanism, at_most: float | None) -> None:
+    if at_most is None:
+        return
+    if isinstance(at_most, bool) or not isinstance(at_most, int | float) or not 0 < at_most < math.inf:
+        raise MechanismError(f"at_most={at_most!r}: the largest epsilon that this may cost, a number above 0.")
+    if exact(mechanism.epsilon) > exact(at_most):
+        raise MechanismError(
+            f"the mechanism costs epsilon={mechanism.epsilon!r}, above at_most={at_most!r}; nothing was charged. Allow "
+            "more, or choose a mechanism that costs less."
+        )
+
+
+@contextmanager
+def _burning(book: Ledger, charge: Charge, actor: str | None) -> Iterator[None]:
+    """Write down a run that fails: it is paid, and what came of it is never shown."""
+    try:
+        yield
+    except Exception as error:
+        book.burn(charge, reason=f"the run failed ({type(error).__name__})", actor=actor)
+        raise
+
+
+def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrated:
+    """Return the integers of a request, or raise: a function of public facts alone."""
+    check_own(mechanism)
+    if entry.columns != bank.columns:
+        raise DataError(f"dataset {entry.name!r} has {entry.columns} columns, the bank's simulations {bank.columns}.")
+    # where the size is private, its public lower bound stands for it
+    size = entry.records if entry.records is not None else entry.unit.at_least
+    assert size is not None  # noqa: S101 - the ledger's invariant
+    bank.distance.check_records(size, bank.records)
+    return mechanism.calibrated(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
+
+
+def _source(noise: str, calibration: Calibrated) -> Noise:
+    """Return the sampler, once it is known to serve every scale: a refusal must come before the charge."""
+    if noise not in _SOURCES:
+        raise MechanismError(f"noise={noise!r}: choose opendp or fast. Seeded noise has no place in a release.")
+    source = _SOURCES[noise]()
+    for scale in calibration.scales:
+        source.laplace(scale, 0)
+    return source
+
+
+def _run(
+    bank: Bank,
+    records: PrivateData,
+    mechanism: Mechanism,
+    calibration: Calibrated,
+    source: Noise,
+    entry: Dataset,
+    request: str,
+    noise: str,
+) -> Release:
+    answer = execute.answer(bank, records, calibration, source)
+    _reached("after the noise")
+    return Release(
+        dataset=entry.name,
+        request=request,
+        model=bank.header.model,
+        parameters=bank.parameters,
+        bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
+        mechanism=mechanism,
+        guarantee=guarantee_of(mechanism, calibration, bank.distance, entry.unit),
+        noise=noise,
+        **answer,
+    )
+
+
+def _reached(step: str) -> None:
+    """Mark a step that a crash may follow; tests stop here."""

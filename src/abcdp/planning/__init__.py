@@ -1,0 +1,1 @@
+"""Which mechanism with which settings: tried on simulated datasets, all of it public."""

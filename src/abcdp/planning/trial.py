@@ -1,0 +1,418 @@
+"""Settings tried on pretended observations: draws of a public bank, through the kernels of a release, seeded noise.
+
+For a pretended observation the true parameters are known, so what a setting would achieve can be seen by running it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp._common.progress import progress as progress_bar
+from abcdp.bank import Bank
+from abcdp.bank.status import OK
+from abcdp.distance import Clipped
+from abcdp.experiments.public import CommonNoise
+from abcdp.inference.posterior import fallback, support_of
+from abcdp.inference.regression import Predictions, near_adjusted
+from abcdp.inference.weights import effective_size, nearest, resampled
+from abcdp.mechanisms import (
+    Calibrated,
+    Calibration,
+    Grid,
+    Mechanism,
+    Nearest,
+    NearestCalibration,
+    PrivateSummary,
+    SparseVector,
+    SummaryCalibration,
+)
+from abcdp.privacy.guarantee import Unit
+from abcdp.releases import running
+from abcdp.releases.release import ReleasedSummary
+from abcdp.sampling.noise import LARGEST_SCALE
+from abcdp.simulation.model import Model
+from abcdp.theory import flip_probability
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
+
+MEASURES = ("error", "coverage", "accepts", "flips", "short")
+
+_HELD = 1 << 30  # bytes of encoded datasets kept in memory; a larger bank is read again in each pass over it
+_BLOCK = 1 << 25  # bytes of encoded datasets compared at once
+_GROUP = 1 << 28  # bytes of distances computed in one pass over a bank that is read again
+_VALUES = 1 << 22  # numbers simulated at once
+_FLIPS = 1024  # draws over which the flip probability is averaged
+
+
+class Draws:
+    """A bank's draws: parameters and status in memory, encoded datasets there too where they fit."""
+
+    def __init__(self, bank: Bank) -> None:
+        self.bank = bank
+        self.count = bank.draws
+        self.theta = bank.theta
+        self.fine = bank.status == OK
+        self.small = 8 * bank.draws * bank.header.width <= _HELD
+        self._held = list(self._read()) if self.small else None
+
+    def blocks(self) -> Iterator[tuple[int, FloatArray]]:
+        """Yield the first row and the encoded datasets of stretches of draws, in order."""
+        yield from self._held if self._held is not None else self._read()
+
+    def _read(self) -> Iterator[tuple[int, FloatArray]]:
+        parts: list[FloatArray] = []
+        first = size = 0
+        for _, shard in self.bank.shards():
+            fine = shard.status == OK
+            # as in a release: zeros stand in for a failed draw, which is not allowed to count
+            parts.append(shard.rows if fine.all() else np.where(fine[:, None], shard.rows, 0.0))
+            size += len(fine)
+            if 8 * size * self.bank.header.width >= _BLOCK:
+                yield first, np.concatenate(parts)
+                first, size, parts = first + size, 0, []
+        if parts:
+            yield first, np.concatenate(parts)
+
+    def references(self, rows: IntArray) -> list[FloatArray]:
+        """Return encoded datasets in the form that others are compared with."""
+        distance = self.bank.distance
+        inner = distance.distance if isinstance(distance, Clipped) else distance
+        found: dict[int, FloatArray] = {}
+        for first, block in self.blocks():
+            for row in rows[(rows >= first) & (rows < first + len(block))]:
+                one = block[row - first].copy()
+                found[int(row)] = one if inner.has_summary else one.reshape(-1, self.bank.columns)
+        return [found[int(row)] for row in rows]
+
+
+@dataclass(frozen=True)
+class Truths:
+    """Pretended observations: their parameters, what draws are compared with, and their own rows, which do not count.
+
+    A row of -1 says that the observation was simulated anew and is no draw of the bank. The number of an observation
+    names its noise.
+    """
+
+    theta: FloatArray
+    references: list[FloatArray]
+    rows: IntArray
+    numbers: IntArray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, start: int, stop: int) -> Truths:
+        """Return some of them."""
+        here = slice(start, stop)
+        return Truths(self.theta[here], self.references[here], self.rows[here], self.numbers[here])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is tried: a mechanism, how many draws its posterior has, and whether it answers the learned bank."""
+
+    mechanism: Mechanism
+    draws: int
+    learned: bool = False
+
+
+def pretend(
+    draws: Draws,
+    count: int,
+    *,
+    region: Mapping[str, tuple[float, float]],
+    model: Model | None,
+    records: int,
+    seed: int,
+) -> Truths:
+    """Choose draws of a region at random as pretended observations; with a model, simulate them anew."""
+    inside = draws.fine.copy()
+    for name, (low, high) in region.items():
+        column = draws.theta[:, draws.bank.parameters.index(name)]
+        inside &= (column >= low) & (column <= high)
+    rng = np.random.default_rng([seed, 2])
+    chosen = rng.permutation(np.flatnonzero(inside))[:count]
+    if model is None:
+        return Truths(draws.theta[chosen], draws.references(chosen), chosen, np.arange(len(chosen)))
+    kept: list[int] = []
+    references: list[FloatArray] = []
+    batch = max(1, _VALUES // (records * draws.bank.columns))
+    for start in range(0, len(chosen), batch):
+        rows = chosen[start : start + batch]
+        data, status, _ = model.run(draws.theta[rows], records, rng)
+        if data is None:
+            continue
+        for place in np.flatnonzero(status == OK):
+            kept.append(int(rows[place]))
+            references.append(draws.bank.distance.reference(data[place]))
+    none = np.full(len(kept), -1)
+    return Truths(draws.theta[np.array(kept, dtype=np.int64)], references, none, np.arange(len(kept)))
+
+
+class Trial:
+    """Mechanisms tried on pretended observations; all of them meet the same noise, on the grid of a release."""
+
+    def __init__(self, draws: Draws, learned: Draws | None, *, records: int, unit: Unit, seed: int) -> None:
+        self._draws, self._learned, self._seed = draws, learned, seed
+        self._records, self._unit = records, unit
+        self._grid = Grid.for_distance(draws.bank.distance, records, draws.bank.records, unit)
+        self._found: dict[tuple[Mechanism, bool], Calibrated] = {}
+        self._support = support_of(draws.bank)
+        self._predicted: dict[tuple[Mechanism, bool], Predictions] = {}
+        self._lock = Lock()
+        prior = draws.theta[draws.fine]
+        spread = prior.std(axis=0)
+        self._spread = np.where(spread > 0, spread, 1.0)
+        self._prior = prior.mean(axis=0), (np.quantile(prior, 0.05, axis=0), np.quantile(prior, 0.95, axis=0))
+        self._workers = len(os.sched_getaffinity(0))
+
+    def near_and_far(self, truths: Truths) -> FloatArray:
+        """Return the distances of the draws to a few pretended observations."""
+        few = truths.part(0, 8)
+        with ThreadPoolExecutor(self._workers) as pool:
+            found = self._distances(few, pool)
+        return np.concatenate([found[k, self._allowed(few, k)] for k in range(len(few))])
+
+    def prior_errors(self, truths: Truths) -> FloatArray:
+        """Return the squared error of the prior's mean for each observation, in units of the prior's spread."""
+        return np.asarray(np.mean(((self._prior[0] - truths.theta) / self._spread) ** 2, axis=1))
+
+    def calibration(self, setting: Setting) -> Calibrated:
+        """Return the integers of a mechanism, as a release would compute them."""
+        key = setting.mechanism, setting.learned
+        if key not in self._found:
+            mechanism = setting.mechanism
+            if isinstance(mechanism, SparseVector | Nearest):
+                self._found[key] = mechanism.calibrate(self._grid)  # all of them share the grid of the distance
+            else:
+                bank = self._of(setting).bank
+                self._found[key] = mechanism.calibrated(
+                    bank.distance, records=self._records, simulated=bank.records, unit=self._unit
+                )
+        return self._found[key]
+
+    def _of(self, setting: Setting) -> Draws:
+        """Return the draws that a setting is tried on."""
+        return self._draws if not setting.learned or self._learned is None else self._learned
+
+    @property
+    def learned(self) -> bool:
+        """Whether there is a learned summary to try."""
+        return self._learned is not None
+
+    def can_draw(self, setting: Setting) -> bool:
+        """Return whether there is noise as large as this setting needs."""
+        return max(self.calibration(setting).scales) <= LARGEST_SCALE
+
+    def run(self, truths: Truths, settings: Sequence[Setting], show: bool | None) -> FloatArray:
+        """Return observations x settings x measures; the error is squared, in units of the prior's spread."""
+        out = np.empty((len(truths), len(settings), len(MEASURES)))
+        summaries = list(dict.fromkeys(replace(s, draws=0) for s in settings if _is_summary(s)))
+        compared = len(summaries) < len(settings)
+        # with all rows in memory a pass is free; else it serves as many observations as memory allows
+        most = _GROUP // (8 * self._draws.count * max(1, compared + len(summaries)))
+        group = 2 * self._workers if self._draws.small else max(self._workers, most)
+        with ThreadPoolExecutor(self._workers) as pool, progress_bar("planning", len(truths), show) as advance:
+            for start in range(0, len(truths), group):
+                some = truths.part(start, start + group)
+                distances = self._distances(some, pool) if compared else [None] * len(some)
+                answers = self._answers(some, summaries, pool)
+                tasks = [pool.submit(self._one, some, k, distances[k], answers[k], settings) for k in range(len(some))]
+                for k, task in enumerate(tasks):
+                    out[start + k] = task.result()
+                    advance(1)
+        return out
+
+    def _distances(self, truths: Truths, pool: ThreadPoolExecutor) -> FloatArray:
+        """Return the distances of all draws to each observation, in one pass over the bank."""
+        compare = self._draws.bank.distance.compare
+        return _over(self._draws, [partial(compare, reference=one) for one in truths.references], pool)
+
+    def _answers(
+        self, truths: Truths, settings: Sequence[Setting], pool: ThreadPoolExecutor
+    ) -> list[dict[Setting, Answer]]:
+        """Return for each observation what is released of its summary in each setting, and how likely draws make it."""
+        out: list[dict[Setting, Answer]] = [{} for _ in range(len(truths))]
+        for draws in filter(None, (self._draws, self._learned)):
+            here = [s for s in settings if s.learned == (draws is self._learned)]
+            keys = [(k, s) for k in range(len(truths)) for s in here]
+            released = [self.released(truths, k, s) for k, s in keys]
+            found = _over(draws, [one.log_likelihoods for one in released], pool)
+            for (k, setting), summary, likelihoods in zip(keys, released, found, strict=True):
+                out[k][setting] = Answer(summary, likelihoods)
+        return out
+
+    def released(self, truths: Truths, k: int, setting: Setting) -> ReleasedSummary:
+        """Return a private summary of an observation."""
+        calibration = self.calibration(setting)
+        assert isinstance(calibration, SummaryCalibration)  # noqa: S101 - no other kind comes here
+        reference = truths.references[k]
+        if setting.learned:
+            distance: Any = self._of(setting).bank.distance
+            reference = distance.project(reference[None])[0]
+        noise = CommonNoise(self._seed, 3, int(truths.numbers[k]))
+        (values,) = running.with_noise(calibration.place(reference), calibration, noise)
+        return ReleasedSummary(values=tuple(map(int, values)), steps=calibration.steps, law=calibration.law)
+
+    def _allowed(self, truths: Truths, k: int) -> Marks:
+        """Return which draws may be accepted for an observation: not those that failed, and not itself."""
+        allowed: Marks = self._draws.fine.copy()
+        if truths.rows[k] >= 0:
+            allowed[truths.rows[k]] = False
+        return allowed
+
+    def _one(
+        self,
+        truths: Truths,
+        k: int,
+        distances: FloatArray | None,
+        answers: Mapping[Setting, Answer],
+        settings: Sequence[Setting],
+    ) -> FloatArray:
+        """Return the measures of each setting on one observation."""
+        allowed = self._allowed(truths, k)
+        scans = (
+            None
+            if distances is None
+            else _Scans(distances, allowed, self._grid, (self._seed, 1, int(truths.numbers[k])))
+        )
+        out = np.empty((len(settings), len(MEASURES)))
+        for i, setting in enumerate(settings):
+            if _is_summary(setting):
+                answer = answers[replace(setting, draws=0)]
+                theta, enough = self._from_summary(answer, allowed, setting)
+                flips, short = math.nan, float(not enough)
+            else:
+                assert scans is not None  # noqa: S101 - distances were asked for
+                calibration = self.calibration(setting)
+                rows = scans.accepted(calibration)
+                theta, flips, short = self._draws.theta[rows], scans.flips(calibration), len(rows) < setting.draws
+            out[i] = *self._score(theta, truths.theta[k]), len(theta), flips, short
+        return out
+
+    def _from_summary(self, answer: Answer, allowed: Marks, setting: Setting) -> tuple[FloatArray, bool]:
+        """Return the posterior of a private summary as abcdp.posterior makes it, and whether its weights are enough."""
+        weights = np.where(allowed, answer.log_likelihoods, -np.inf)
+        known = None if self._support is None else self._of(setting).bank
+        method, draws = fallback(weights, effective_size(weights), setting.draws, known)
+        rng = np.random.default_rng(self._seed)
+        if method == "regression":
+            assert self._support is not None  # noqa: S101 - else it is not the method
+            theta, weights, _ = near_adjusted(
+                self._predictions(setting, answer.summary),
+                answer.summary.centre,
+                self._draws.theta,
+                self._support,
+                allowed,
+            )
+            return theta[resampled(weights, draws, rng)], False
+        rows = nearest(weights, draws) if method == "nearest" else resampled(weights, draws, rng)
+        return self._draws.theta[rows], method == "weights"
+
+    def _predictions(self, setting: Setting, summary: ReleasedSummary) -> Predictions:
+        """Return what noisy summaries of all draws predict: for all observations the same."""
+        key = setting.mechanism, setting.learned
+        with self._lock:
+            if key not in self._predicted:
+                draws = self._of(setting)
+                rows = np.concatenate([block for _, block in draws.blocks()])
+                rng = np.random.default_rng([self._seed, 5])
+                fine = draws.fine
+                found = Predictions.of(summary, rows[fine], draws.theta[fine], rng)
+                fitted = np.full((draws.count, found.fitted.shape[1]), np.inf)
+                fitted[fine] = found.fitted
+                self._predicted[key] = replace(found, fitted=fitted)
+            return self._predicted[key]
+
+    def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[float, float]:
+        """Return the squared error of the mean and the share of parameters inside the central 90 % interval.
+
+        Where nothing was accepted, the prior is what is left.
+        """
+        mean, (low, high) = self._prior if len(theta) == 0 else _mean_and_interval(theta)
+        squared = float(np.mean(((mean - truth) / self._spread) ** 2))
+        return squared, float(np.mean((low <= truth) & (truth <= high)))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A released summary, and for each draw the log probability of the noise that would lead from it there."""
+
+    summary: ReleasedSummary
+    log_likelihoods: FloatArray
+
+
+class _Scans:
+    """Mechanisms that go by distance, tried on the distances to one observation with the same noise for all."""
+
+    def __init__(self, distances: FloatArray, allowed: Marks, grid: Grid, seed: tuple[int, ...]) -> None:
+        self._stream = [(grid.place(distances), allowed)]
+        self._noise = CommonNoise(*seed)
+        seen = distances[allowed]
+        self._some = seen[:: -(-len(seen) // _FLIPS)]
+        self._step = grid.step
+        self._flips: dict[tuple[int, int, int], float] = {}
+
+    def accepted(self, calibration: Calibrated) -> IntArray:
+        """Return the rows that a mechanism accepts."""
+        noise = self._noise.restart()
+        if isinstance(calibration, NearestCalibration):
+            (outcome,) = running.chosen(self._stream, calibration, noise, 1)
+            return np.array(outcome.accepted, dtype=np.int64)
+        assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
+        (rows,) = running.scanned(self._stream, calibration, noise, 1).accepted
+        return np.asarray(rows[rows >= 0])
+
+    def flips(self, calibration: Calibrated) -> float:
+        """Return how often noise reverses a decision, averaged over draws; NaN where nothing is decided one by one."""
+        if not isinstance(calibration, Calibration):
+            return math.nan
+        c = calibration
+        key = (c.threshold, c.threshold_scale, c.distance_scale)
+        if key not in self._flips:
+            b1, b2 = c.threshold_scale * self._step, c.distance_scale * self._step
+            margins = self._some - c.threshold * self._step
+            noise: Any = "laplace" if c.noise == "laplace" else "one-sided"
+            found = flip_probability(margins, scale=b1, distance_scale=b2, noise=noise)
+            self._flips[key] = float(np.mean(found))
+        return self._flips[key]
+
+
+def _is_summary(setting: Setting) -> bool:
+    return isinstance(setting.mechanism, PrivateSummary)
+
+
+def _over(draws: Draws, jobs: Sequence[Callable[[FloatArray], FloatArray]], pool: ThreadPoolExecutor) -> FloatArray:
+    """Return a number for each job and draw, in one pass over the bank."""
+    out = np.empty((len(jobs), draws.count))
+    if jobs:
+        for first, block in draws.blocks():
+            tasks = [pool.submit(job, block) for job in jobs]
+            for row, task in zip(out, tasks, strict=True):
+                row[first : first + len(block)] = task.result()
+    return out
+
+
+def _mean_and_interval(theta: FloatArray) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
+    """Return the mean and the central 90 % interval of each column, as np.quantile but many times faster."""
+    ordered = np.sort(theta, axis=0)
+
+    def at(level: float) -> FloatArray:
+        place = level * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return np.asarray(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
+
+    return theta.mean(axis=0), (at(0.05), at(0.95))

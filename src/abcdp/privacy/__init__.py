@@ -1,0 +1,1 @@
+"""Whom a guarantee protects, what it promises, and the laws of noise."""

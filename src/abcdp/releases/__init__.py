@@ -1,0 +1,1 @@
+"""What an owner hands out, and how it is put together."""

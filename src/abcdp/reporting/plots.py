@@ -1,0 +1,191 @@
+"""Pictures of a posterior. All of it is post-processing of public things."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from abcdp._common.files import write_atomically
+from abcdp._common.text import harmless
+
+FloatArray = npt.NDArray[np.float64]
+
+PRIOR, POSTERIOR, INK = "#9aa5b1", "#1f6feb", "#24292f"
+_MOST_PAIRS = 6
+_MOST_RUG = 60
+
+
+def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure  # not pyplot: no global state, no window
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.ravel():
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+        axis.tick_params(labelsize=8, colors=INK)
+    return figure, axes
+
+
+def marginals(tree: Any) -> Any:
+    """Return a figure with prior and posterior of each parameter."""
+    names = list(tree["posterior"].data_vars)
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure, axes = _figure(rows, columns, 3.4 * columns, 2.5 * rows)
+    for axis, name in zip(axes.ravel(), names, strict=False):
+        prior, after = tree["prior"][name].values.ravel(), tree["posterior"][name].values.ravel()
+        bins = np.histogram_bin_edges(prior, bins=30)
+        axis.hist(prior, bins=bins, density=True, color=PRIOR, alpha=0.55, label="prior")
+        axis.hist(after, bins=bins, density=True, histtype="step", linewidth=1.8, color=POSTERIOR, label="posterior")
+        if len(after) <= _MOST_RUG:
+            axis.plot(after, np.zeros_like(after), "|", color=POSTERIOR, markersize=9, clip_on=False)
+        axis.axvline(after.mean(), color=POSTERIOR, linewidth=1.0, linestyle="--", label="posterior mean")
+        axis.set_title(harmless(name), fontsize=10, color=INK, parse_math=False)
+        axis.set_yticks([])
+    for axis in axes.ravel()[len(names) :]:
+        axis.set_axis_off()
+    axes[0, 0].legend(fontsize=7, frameon=False)
+    return figure
+
+
+def pairs(tree: Any) -> Any:
+    """Return a figure with each pair of parameters, the first six at most: prior in grey, posterior in blue."""
+    names = list(tree["posterior"].data_vars)[:_MOST_PAIRS]
+    count = max(1, len(names) - 1)
+    figure, axes = _figure(count, count, 2.0 * count + 1.0, 2.0 * count + 0.6)
+    for i in range(count):
+        for j in range(count):
+            axis = axes[i, j]
+            if j > i or len(names) < 2:
+                axis.set_axis_off()
+                continue
+            x, y = names[j], names[i + 1]
+            axis.plot(
+                tree["prior"][x].values.ravel()[:800], tree["prior"][y].values.ravel()[:800], ".", color=PRIOR, ms=1.5
+            )
+            axis.plot(
+                tree["posterior"][x].values.ravel(), tree["posterior"][y].values.ravel(), ".", color=POSTERIOR, ms=4
+            )
+            if i == count - 1:
+                axis.set_xlabel(harmless(x), fontsize=9, parse_math=False)
+            if j == 0:
+                axis.set_ylabel(harmless(y), fontsize=9, parse_math=False)
+    return figure
+
+
+def predictive(synthetic: FloatArray, names: list[str] | None = None) -> Any:
+    """Return a figure of synthetic datasets (sets x records x columns): each set's histogram, and their mean."""
+    columns = synthetic.shape[2]
+    shown = min(columns, 6)
+    figure, axes = _figure(1, shown, 3.6 * shown, 2.7)
+    for column, axis in zip(range(shown), axes.ravel(), strict=True):
+        values = synthetic[:, :, column]
+        edges = np.histogram_bin_edges(values, bins=40)
+        heights = np.stack([np.histogram(one, bins=edges, density=True)[0] for one in values])
+        for one in heights[:60]:
+            axis.stairs(one, edges, color=POSTERIOR, alpha=0.12, linewidth=0.7)
+        axis.stairs(heights.mean(axis=0), edges, color=POSTERIOR, linewidth=1.8)
+        axis.set_title(names[column] if names else f"column {column}", fontsize=10, color=INK)
+        axis.set_yticks([])
+    return figure
+
+
+def plan_curves(plan: Any) -> Any:
+    """Return a figure of a plan: error against threshold for sparse vector, and every mechanism's error by budget."""
+    figure, axes = _figure(1, 2, 11.5, 3.8)
+    left, right = axes[0]
+    kinds = dict.fromkeys(c.family for c in (*plan.candidates, *plan.rivals))
+    colors = {kind: f"C{number}" for number, kind in enumerate(kinds)}
+    _plan_candidates(left, plan, colors)
+    for kind, color in colors.items():
+        found = [c for c in plan.rivals if c.family == kind]
+        budgets, means = [c.mechanism.epsilon for c in found], [c.error.mean for c in found]
+        right.errorbar(budgets, means, [2 * c.error.error for c in found], fmt="o-", ms=3, color=color, label=kind)
+    budgets = [c.mechanism.epsilon for c in plan.curve]
+    right.plot(budgets, [c.error.mean for c in plan.curve], color=INK, linewidth=5.0, alpha=0.2, label="best")
+    right.plot(plan.mechanism.epsilon, plan.chosen.error.mean, "*", color="#bc4c00", markersize=14, label="chosen")
+    right.set_xlabel("epsilon")
+    _log_ticks(right, budgets)
+    for axis in (left, right):
+        axis.axhline(plan.prior.mean, color=PRIOR, linestyle="--", linewidth=1.0, label="prior")
+        axis.set_ylim(bottom=0)
+        axis.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    left.set_ylabel("error of the posterior mean\n(in units of the prior's spread)")
+    left.set_title(f"tried at epsilon = {plan.mechanism.epsilon:g}", fontsize=10)
+    right.set_title("what to expect, and what another budget would buy", fontsize=10)
+    return figure
+
+
+def _plan_candidates(axis: Any, plan: Any, colors: dict[str, str]) -> None:
+    """Draw the candidates: those with a threshold against it, the best of every other kind as a level."""
+    sparse = [c for c in plan.candidates if hasattr(c.mechanism, "threshold")]
+    groups: dict[tuple[int, bool, str], list[Any]] = {}
+    for c in sparse:
+        groups.setdefault((c.draws, c.mechanism.resample, c.mechanism.noise), []).append(c)
+    shades = {draws: 0.35 + 0.65 * place for place, draws in _placed({draws for draws, _, _ in groups})}
+    for (draws, resample, noise), found in groups.items():
+        found.sort(key=lambda c: c.mechanism.threshold)
+        axis.plot(
+            [c.mechanism.threshold for c in found],
+            [c.error.mean for c in found],
+            marker="o" if noise == "laplace" else "v",
+            markersize=3,
+            linestyle=":" if resample else "-",
+            color=colors[found[0].family],
+            alpha=shades[draws],
+            label=f"c = {draws}" + (", resampled" if resample else "") + ("" if noise == "laplace" else ", one-sided"),
+        )
+    others = {c.family: c for c in sorted(plan.candidates, key=lambda c: -c.error.mean) if c not in sparse}
+    for kind, c in others.items():
+        axis.axhline(c.error.mean, color=colors[kind], linewidth=1.2, linestyle="-.", label=kind)
+    levels = sorted({c.mechanism.threshold for c in sparse})
+    axis.set_xlabel("threshold of sparse vector" if sparse else "")
+    if levels and levels[0] > 0:
+        _log_ticks(axis, levels[:: max(1, len(levels) // 4)])
+    elif not levels:
+        axis.set_xticks([])
+
+
+def _placed(numbers: set[int]) -> list[tuple[float, int]]:
+    """Return numbers in falling order, each with its place from 0 to 1."""
+    ordered = sorted(numbers, reverse=True)
+    return [(place / max(1, len(ordered) - 1), number) for place, number in enumerate(ordered)]
+
+
+def _log_ticks(axis: Any, places: list[float]) -> None:
+    axis.set_xscale("log")
+    axis.set_xticks(places, [f"{place:.3g}" for place in places])
+    axis.set_xticks([], minor=True)
+
+
+def forget_settings() -> None:
+    """Draw as matplotlib does by itself, whatever a file of settings says: one may ask for TeX, which runs programs."""
+    import matplotlib as mpl
+
+    mpl.rcdefaults()
+
+
+def picture_formats() -> list[str]:
+    """Return the endings that the file of a picture may have."""
+    from matplotlib.figure import Figure
+
+    return sorted(Figure().canvas.get_supported_filetypes())
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure to a file in one step, in the format of its ending."""
+    kind = path.suffix[1:].lower()
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind))
+
+
+def as_png(figure: Any) -> str:
+    """Return a figure as a data address for a page that stands alone."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,167 @@
+"""A release as one page that stands alone: the guarantee in plain words, the numbers, the pictures."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from abcdp._common.files import write_atomically
+from abcdp._common.text import harmless
+from abcdp.bank import Bank
+from abcdp.errors import PosteriorWarning
+from abcdp.inference.posterior import bank_of, posterior
+from abcdp.inference.synthesize import simulate_at
+from abcdp.mechanisms import Nearest, SparseVector
+from abcdp.models import BUILT_IN
+from abcdp.privacy.guarantee import most_power
+from abcdp.releases.release import Release
+from abcdp.reporting import plots
+from abcdp.simulation.model import Model
+
+_SETS = 60
+_MOST_RECORDS = 5000
+
+
+def report(
+    release: Release | str | os.PathLike[str],
+    bank: Bank | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    model: Model | None = None,
+) -> Path:
+    """Write the report of a release as one HTML file, and return its path.
+
+    `model` adds data simulated from the posterior; for a built-in model it is found by its name.
+    """
+    from jinja2 import Environment, PackageLoader, select_autoescape
+
+    release = release if isinstance(release, Release) else Release.load(release)
+    used = bank_of(release, bank)
+    guarantee = release.guarantee
+    values: dict[str, Any] = {"release": release, "bank": used, "unit": guarantee.unit.describe()}
+    values["factor"], values["basis"] = guarantee.factor, guarantee.describe_basis()
+    if guarantee.delta:
+        values["power"] = power_table(guarantee.epsilon, guarantee.delta)
+    else:
+        values["odds"] = odds_table(guarantee.epsilon)
+    values["how"], values["interval"] = in_words(release)
+    if release.accepted or release.summary is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PosteriorWarning)  # the page says it
+            tree = posterior(release, used)
+        values["method"] = tree.attrs["method"]
+        values["draws"] = tree["posterior"].sizes["draw"]
+        values["effective"] = tree.attrs.get("effective_sample_size")
+        values["summary"] = summary_table(tree)
+        values["marginals"] = plots.as_png(plots.marginals(tree))
+        values["pairs"] = plots.as_png(plots.pairs(tree)) if len(release.parameters) > 1 else None
+        model = model or BUILT_IN.get(release.model)
+        if model is not None and model.parameters == release.parameters:
+            theta = np.stack([np.ravel(tree["posterior"][name]) for name in release.parameters], axis=1)
+            records = min(used.records, _MOST_RECORDS)
+            synthetic = simulate_at(theta, model, _SETS, records, np.random.default_rng(0))
+            values["predictive"] = plots.as_png(plots.predictive(synthetic))
+    environment = Environment(
+        loader=PackageLoader("abcdp.reporting", "templates"),
+        autoescape=select_autoescape(["html"]),
+        finalize=lambda value: harmless(value) if isinstance(value, str) else value,
+    )
+    page = environment.get_template("report.html").render(values)
+    path = Path(out)
+    write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
+    return path
+
+
+def in_words(release: Release) -> tuple[str, str]:
+    """Return how a release was made, and what its intervals hold."""
+    mechanism = release.mechanism
+    if isinstance(mechanism, SparseVector):
+        option = "a new threshold after each accept" if mechanism.resample else "one threshold draw"
+        how = (
+            f"sparse vector, {option}: at most {mechanism.accept} accepts, tolerance {mechanism.threshold}; "
+            f"{release.examined} of {release.bank.draws} draws were looked at; noise: exact integers ({release.noise})"
+        )
+        interval = (
+            "The interval from 5 % to 95 % is that of the accepted draws. It contains the uncertainty of the "
+            f"parameters and the coarseness of the tolerance {mechanism.threshold}. The privacy noise widens it, since "
+            "some draws are accepted or rejected by chance, but the interval does not correct for that: with much "
+            f"noise it leans towards the prior. With {len(release.accepted)} draws its ends are rough. It says nothing "
+            "about whether the model is right."
+        )
+        return how, interval
+    if isinstance(mechanism, Nearest):
+        how = (
+            f"the nearest {mechanism.accept} of {release.bank.draws} draws, by noisy distance; noise: exact integers "
+            f"({release.noise})"
+        )
+        interval = (
+            "The interval from 5 % to 95 % is that of the chosen draws. It contains the uncertainty of the parameters "
+            "and how far the nearest draws of the bank are from the data; the privacy noise brings in draws that are "
+            "further off, which widens it towards the prior. It says nothing about whether the model is right."
+        )
+        return how, interval
+    assert release.summary is not None  # noqa: S101 - checked when the release was read
+    how = f"private summary: {release.summary.describe()} ({release.noise})"
+    interval = (
+        "The interval from 5 % to 95 % is that of draws of the bank chosen by how well they explain the released "
+        "summary, its noise included. Where the weights of the bank collapse on a few draws, a regression adjustment "
+        "of the nearest ones stands in: an approximation whose spread includes the noise; or, where the support of the "
+        "prior is not known, the nearest draws as they are, and the interval is then wider than the posterior's. It "
+        "says nothing about whether the model is right."
+    )
+    return how, interval
+
+
+def odds_table(epsilon: float) -> list[tuple[str, str]]:
+    """Return what an attacker who believed p before can at most believe after any outcome, under a pure guarantee.
+
+    By Bayes' rule the odds change by a ratio of probabilities of the outcome, which is at most exp(epsilon).
+    """
+    factor = math.exp(min(epsilon, 700.0))
+    return [
+        (f"{100 * before:g} %", _at_most(factor * before / (factor * before + 1.0 - before)))
+        for before in (0.01, 0.1, 0.5, 0.9)
+    ]
+
+
+def power_table(epsilon: float, delta: float) -> list[tuple[str, str]]:
+    """Return how often an attacker can at most be right who raises so many false alarms, under any guarantee.
+
+    With a delta no bound of beliefs holds for every outcome; this one does (``docs/proofs/guarantee.md``).
+    """
+    factor = math.exp(min(epsilon, 700.0))
+    return [(f"{100 * rate:g} %", _at_most(most_power(rate, factor, delta))) for rate in (0.001, 0.01, 0.05, 0.1)]
+
+
+def _at_most(share: float) -> str:
+    """Return a share in percent, rounded up: to two digits, or to four where it is nearly all."""
+    percent = 100.0 * share * (1.0 - 1e-12)  # what rounding alone put above a number is no more than it
+    if share >= 1.0:
+        return "(almost) 100 %"
+    step = 0.01 if percent >= 99.0 else 10.0 ** (math.floor(math.log10(percent)) - 1)
+    return f"{math.ceil(percent / step) * step:.4g} %"
+
+
+def summary_table(tree: Any) -> list[dict[str, str]]:
+    """Return mean, spread and central 90 % interval of each parameter, prior beside posterior."""
+    rows = []
+    for name in tree["posterior"].data_vars:
+        after, before = tree["posterior"][name].values.ravel(), tree["prior"][name].values.ravel()
+        low, high = np.quantile(after, [0.05, 0.95])
+        rows.append(
+            {
+                "name": str(name),
+                "mean": f"{after.mean():.4g}",
+                "sd": f"{after.std(ddof=1):.3g}" if len(after) > 1 else "–",
+                "low": f"{low:.4g}",
+                "high": f"{high:.4g}",
+                "prior_mean": f"{before.mean():.4g}",
+                "prior_sd": f"{before.std(ddof=1):.3g}",
+            }
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""From a model to a bank: prior, simulator, executors, the run."""

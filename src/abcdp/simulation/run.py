@@ -1,0 +1,409 @@
+"""Making a bank: prior draws, simulations and their encodings, shard by shard.
+
+Every shard has a fixed number and its own random stream, so the bank is the same whatever the number of workers and
+wherever they are, and to resume is to make the shards that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from abcdp._common.progress import progress as progress_bar
+from abcdp._common.storage import Folder, open_folder
+from abcdp._common.version import __version__
+from abcdp.bank import (
+    MANIFEST,
+    Bank,
+    Header,
+    Place,
+    bank_digest,
+    find_shard,
+    header_from_json,
+    read_manifest,
+    write_manifest,
+    write_shard_file,
+)
+from abcdp.bank.shards import Shard, ShardData
+from abcdp.bank.status import OK
+from abcdp.distance import Distance
+from abcdp.errors import BankError, DistanceError, ModelError
+from abcdp.simulation.executors import Pool, Task, crew_of, make_shards
+from abcdp.simulation.model import FloatArray, Model
+
+_BATCH_VALUES = 1 << 18  # numbers simulated at once: 2 MiB, within a core's cache
+_SHARD_BYTES = 8 << 20
+_SHARD_ROWS = 1024
+_PILOT_DRAWS = 64
+_PILOT_STREAM = (1 << 31, 0)
+_READERS = 8  # shards of an earlier run that are checked at once
+_RETRIES = 5
+_NOT_COMPARED = ("software", "pilot", "shards", "digest", "extending", "merging", "merged")
+
+
+def simulate(
+    model: Model,
+    distance: Distance | None = None,
+    *,
+    draws: int | None = None,
+    records: int | None = None,
+    seed: int | None = None,
+    to: Place | None = None,
+    more: int | None = None,
+    executor: Any = None,
+    workers: int | None = None,
+    pool: Pool = "auto",
+    shard: int | None = None,
+    batch: int | None = None,
+    retries: int = _RETRIES,
+    progress: bool | None = None,
+) -> Bank:
+    """Draw parameters from the prior, simulate a dataset for each, and keep their encodings as a bank.
+
+    Parameters
+    ----------
+    model, distance
+        What to simulate and how datasets will be compared; the model's own distance by default.
+    draws, records
+        The number of prior draws, and of records in each simulated dataset.
+    seed
+        Names the random streams: the same seed gives the same bank.
+    to
+        The folder of the bank, or its URL on any filesystem that pyarrow opens. One that holds an unfinished run of the
+        same settings is resumed; anything else there is left alone. Without it the bank stays in memory.
+    more
+        Instead of `draws`: add this many draws to the finished bank in `to`. Records, seed and distance are the bank's.
+        Its draws stay as they are and come first, so releases made with it stay valid, and it can be read meanwhile; an
+        interrupted extension is resumed by the same call.
+    executor
+        Who makes the shards: an executor of :mod:`concurrent.futures` or like one (also mpi4py's), or a
+        :class:`distributed.Client` of a Dask cluster. Workers need the model importable or, with cloudpickle, anything;
+        they send the shards back, so they need no access to `to`.
+    workers
+        How many shards are made at once; one per core, or as many as the executor has, by default. The result does not
+        depend on it.
+    pool
+        Without an executor: ``"threads"`` suits simulators that spend their time in numpy or compiled code,
+        ``"processes"`` those in plain Python (the model must then be importable by other processes). ``"auto"`` takes
+        processes for per-draw simulators of an importable module and threads otherwise.
+    shard, batch
+        Draws per shard (what a crash can lose) and per call of a vectorised simulator. Both are part of the recipe:
+        another value gives another bank of the same law.
+    retries
+        How often a shard is given out again after its worker was lost. A draw that fails is never simulated again.
+    progress
+        Whether to show a bar; by default on a terminal.
+    """
+    workers = _at_least("workers", workers, 1)
+    _at_least("retries", retries, 0)
+    try:
+        run = _begin(model, distance, draws, records, seed, to, more, shard, batch)
+        made: dict[int, tuple[Shard, ShardData | None]] = {s.number: (s, None) for s in run.found()}
+        for key, data in run.make(set(made), executor, workers, pool, retries, progress):
+            made[key.number] = key, data
+    finally:
+        model.close()
+    ordered = [made[number] for number in run.sizes]
+    if run.folder is None:
+        return Bank.from_memory(run.header, [(s, d) for s, d in ordered if d is not None])
+    run.close([s for s, _ in ordered])
+    return Bank(run.folder, run.header.distance, memory=None)
+
+
+def simulate_part(
+    model: Model,
+    distance: Distance | None = None,
+    *,
+    part: tuple[int, int],
+    draws: int,
+    records: int,
+    seed: int,
+    to: Place,
+    executor: Any = None,
+    workers: int | None = None,
+    pool: Pool = "auto",
+    shard: int | None = None,
+    batch: int | None = None,
+    retries: int = _RETRIES,
+    progress: bool | None = None,
+) -> tuple[int, int]:
+    """Make part i of n of a bank (i from 1): every n-th shard, for batch systems that run n jobs without a scheduler.
+
+    All jobs name the same folder and settings, in any order and at any time. The job that finds all shards there closes
+    the bank; where none does, since the last two finished together, :func:`simulate` with the same arguments does it.
+    A job that was killed is run again. Returns how many shards of the bank are there, and how many it will have.
+    """
+    i, n = part
+    if not 1 <= i <= n:
+        raise ModelError(f"part {i}/{n}: write i/n with i from 1 to n.")
+    workers = _at_least("workers", workers, 1)
+    _at_least("retries", retries, 0)
+    try:
+        run = _begin(model, distance, draws, records, seed, to, None, shard, batch)
+        mine = replace(run, sizes={number: rows for number, rows in run.sizes.items() if number % n == i - 1})
+        present = {s.number for s in mine.found()}
+        for _ in mine.make(present, executor, workers, pool, retries, progress):
+            pass
+    finally:
+        model.close()
+    there = list(run.found(content=False))
+    if len(there) == len(run.sizes):
+        run.close(there)
+    return len(there), len(run.sizes)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A bank under way: its recipe, its shards by number with their sizes, and where they go."""
+
+    task: Task
+    folder: Folder | None
+    manifest: dict[str, Any]
+    sizes: dict[int, int]
+    began: dict[str, Any]
+    extends: bool
+
+    @property
+    def header(self) -> Header:
+        return self.task.header
+
+    def found(self, content: bool = True) -> Iterator[Shard]:
+        """Yield the shards that are there already, in order."""
+        folder = self.folder
+        if folder is None:
+            return
+        there = folder.names("shards")
+
+        def look(number: int) -> Shard | None:
+            if Shard(self.task.seed, number, 0, 0, "").file not in there:
+                return None
+            return find_shard(folder, self.header, self.task.seed, number, self.sizes[number], content)
+
+        with ThreadPoolExecutor(_READERS) as readers:
+            yield from (shard for shard in readers.map(look, self.sizes) if shard is not None)
+
+    def make(
+        self, present: set[int], executor: Any, workers: int | None, pool: Pool, retries: int, progress: bool | None
+    ) -> Iterator[tuple[Shard, ShardData | None]]:
+        """Make the shards that are not present, and write them where there is a folder."""
+        missing = {number: rows for number, rows in self.sizes.items() if number not in present}
+        # workers of this machine write themselves; others may not reach the folder: what they send back has one writer
+        task = replace(
+            self.task,
+            folder=self.folder if executor is None else None,
+            encoded=executor is not None and self.folder is not None,
+        )
+        total = sum(self.sizes.values())
+        with (
+            progress_bar(f"simulating {self.task.model.name}", total, progress) as advance,
+            crew_of(task, len(missing), workers, pool, executor) as crew,
+        ):
+            advance(total - sum(missing.values()))
+            for shard, data in make_shards(missing, crew, retries):
+                if isinstance(data, bytes):
+                    assert self.folder is not None  # noqa: S101 - asked for bytes only then
+                    write_shard_file(self.folder, shard, data)
+                    data = None
+                yield shard, data
+                advance(shard.rows)
+
+    def close(self, shards: list[Shard]) -> None:
+        """Write the manifest of the finished bank."""
+        assert self.folder is not None  # noqa: S101 - only a folder has one
+        digest = bank_digest(self.header, shards)
+        if self.extends and [s.to_json() for s in shards][: len(self.began["shards"])] != self.began["shards"]:
+            raise BankError(
+                f"{self.folder}: shards of the bank to extend were damaged and came out otherwise when made again; the "
+                "manifest stays as it was. Fetch them from a copy."
+            )
+        if self.began.get("digest") != digest:
+            write_manifest(self.folder, {**self.manifest, "shards": [s.to_json() for s in shards], "digest": digest})
+
+
+def _begin(
+    model: Model,
+    distance: Distance | None,
+    draws: int | None,
+    records: int | None,
+    seed: int | None,
+    to: Place | None,
+    more: int | None,
+    shard: int | None,
+    batch: int | None,
+) -> _Run:
+    """Check everything, try the model, and write the manifest of an unfinished bank where there is none."""
+    folder = None if to is None else open_folder(to)
+    began = _begun(folder)
+    shard, batch = _at_least("shard", shard, 1), _at_least("batch", batch, 1)
+    if more is None:
+        stages = [_whole("draws", draws, 1)]
+    else:
+        began, stages = _to_extend(began, folder, draws, _whole("more", more, 1))
+        recipe = began["recipe"]
+        records, seed = records or began["records"], recipe["seed"] if seed is None else seed
+        shard, batch = shard or recipe["shard"], batch or recipe["batch"]
+        if distance is None and folder is not None:
+            distance = header_from_json(began, folder, None).distance
+    distance = distance if distance is not None else model.distance
+    if distance is None:
+        raise ModelError(f"model {model.name!r} has no distance of its own; pass one, such as abcdp.MMD(...).")
+    records, seed = _whole("records", records, 1), _whole("seed", seed, 0)
+
+    pilot_theta, pilot = _pilot(model, distance, records, seed)
+    header = Header(
+        model=model.name,
+        parameters=model.parameters,
+        prior=model.describe_prior(),
+        distance=distance.fitted(pilot.shape[2], pilot.reshape(-1, pilot.shape[2])),
+        records=records,
+        columns=pilot.shape[2],
+        time_limit=model.time_limit,
+        support=model.support,
+    )
+    shard = shard or _power_of_two(min(_SHARD_ROWS, _SHARD_BYTES // (8 * header.width)))
+    batch = batch or _power_of_two(min(shard, _BATCH_VALUES // (records * header.columns)))
+    manifest = {
+        **header.to_json(),
+        "recipe": {"seed": seed, "draws": _written(stages), "shard": shard, "batch": batch},
+        "pilot": {"theta": pilot_theta[0].tolist(), "row": header.distance.encode(pilot[:1])[0, :8].tolist()},
+        "software": {"abcdp": __version__, "numpy": np.__version__},
+    }
+    if folder is not None:
+        _open_manifest(folder, began, manifest, extend=more is not None)
+    task = Task(model, header, seed, batch)
+    return _Run(task, folder, manifest, _sizes(stages, shard), began or {}, extends=more is not None)
+
+
+def _open_manifest(folder: Folder, began: dict[str, Any] | None, manifest: dict[str, Any], extend: bool) -> None:
+    """Write that a bank is under way, or that one is being extended, unless that stands there already."""
+    if began is None:
+        write_manifest(folder, {**manifest, "shards": None, "digest": None})
+        return
+    draws = manifest["recipe"]["draws"]
+    expected = began | {"recipe": began["recipe"] | {"draws": draws}} if extend else began
+    _check_same(expected, manifest, folder)
+    folder.sweep()
+    if extend and "extending" not in began:
+        write_manifest(folder, {**began, "extending": draws})
+
+
+def _begun(folder: Folder | None) -> dict[str, Any] | None:
+    """Return the manifest that an earlier run left in the folder; raise where the folder holds anything else."""
+    if folder is None:
+        return None
+    state = folder.state()
+    if state in ("absent", "empty"):
+        return None
+    if state == "file" or folder.size(MANIFEST) is None:
+        raise BankError(f"{folder} exists and is not a bank; nothing was written. Choose another folder.")
+    return read_manifest(folder)
+
+
+def _to_extend(
+    began: dict[str, Any] | None, folder: Folder | None, draws: int | None, more: int
+) -> tuple[dict[str, Any], list[int]]:
+    """Return the manifest of the bank to extend, and the draws of each run that made it and of the one to come."""
+    if began is None or draws is not None:
+        raise ModelError("more adds draws to a bank that is there: name it with to, and leave draws out.")
+    recipe = began.get("recipe")
+    if not isinstance(recipe, dict) or not {"seed", "draws", "shard", "batch"} <= set(recipe):
+        raise BankError(
+            f"{folder} was merged or learned, not simulated, so it cannot be extended; extend the bank it came from, "
+            "or simulate another with another seed and merge them."
+        )
+    if began.get("digest") is None:
+        raise BankError(f"{folder} is unfinished: simulate again with the same arguments, then extend it.")
+    stages = recipe["draws"] if isinstance(recipe["draws"], list) else [recipe["draws"]]
+    for value in (*stages, recipe["seed"], recipe["shard"], recipe["batch"]):
+        _whole("recipe", value, 0)
+    # where the last shard is full the next run goes on as if it were one; a shorter one stays as it is
+    whole = stages[-1] % recipe["shard"] == 0
+    stages = [*stages[:-1], stages[-1] + more] if whole else [*stages, more]
+    under_way = began.get("extending")
+    if under_way is not None and under_way != _written(stages):
+        total = sum(under_way) if isinstance(under_way, list) else under_way
+        missing = total - sum(shard[2] for shard in began["shards"])
+        raise BankError(f"{folder} is being extended by {missing} draws: finish that with more={missing} first.")
+    return began, stages
+
+
+def _written(stages: list[int]) -> int | list[int]:
+    return stages[0] if len(stages) == 1 else stages
+
+
+def _sizes(stages: list[int], shard: int) -> dict[int, int]:
+    """Return the draws of each shard by its number; every run begins with a new shard."""
+    rows = [min(shard, draws - start) for draws in stages for start in range(0, draws, shard)]
+    return dict(enumerate(rows))
+
+
+def _whole(name: str, value: Any, low: int) -> int:
+    if value is None:
+        raise ModelError(f"{name} is missing: a whole number of at least {low}.")
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ModelError(f"{name}={value!r}: a whole number of at least {low}.")
+    return value
+
+
+def _at_least(name: str, value: int | None, low: int) -> int | None:
+    return None if value is None else _whole(name, value, low)
+
+
+def _power_of_two(most: int) -> int:
+    return 1 << max(0, most.bit_length() - 1)
+
+
+def _pilot(model: Model, distance: Distance, records: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Simulate a few draws aside, to learn the columns and public scales, and to fail before anything is written.
+
+    A simulator of single draws may be slow: where the distance has no scale to learn, one draw that works will do.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=_PILOT_STREAM))
+    theta = model.draw(max(1, min(_PILOT_DRAWS, _BATCH_VALUES // records)), rng)
+    step = len(theta) if model.vectorised else 1
+    tried: list[tuple[FloatArray, FloatArray]] = []
+    trouble: Exception | None = None
+    for start in range(0, len(theta), step):
+        here = theta[start : start + step]
+        sets, status, error = model.run(here, records, rng)
+        trouble = error or trouble
+        if sets is not None and (status == OK).any():
+            tried.append((here[status == OK], sets[status == OK]))
+            if not _needs_pilot(distance, sets.shape[2]):
+                break
+    if not tried:
+        why = f"; the last one: {type(trouble).__name__}: {trouble}" if trouble else ": NaN or infinite values"
+        raise ModelError(f"simulator {model.name!r} failed on all of {len(theta)} trial draws{why}.") from trouble
+    if len({sets.shape[2] for _, sets in tried}) > 1:
+        raise ModelError(f"simulator {model.name!r} returned other numbers of columns for different draws.")
+    return np.concatenate([theta for theta, _ in tried]), np.concatenate([sets for _, sets in tried])
+
+
+def _needs_pilot(distance: Distance, columns: int) -> bool:
+    try:
+        distance.fitted(columns)
+    except DistanceError:
+        return True
+    return False
+
+
+def _check_same(began: dict[str, Any], asked: dict[str, Any], folder: Folder) -> None:
+    for name in (n for n in asked | began if n not in _NOT_COMPARED):
+        if began.get(name) != asked.get(name):
+            raise BankError(
+                f"{folder} holds a bank with another {name} ({began.get(name)!r} there, {asked.get(name)!r} asked for)"
+                "; nothing was written. Use the same arguments to resume it, or another folder."
+            )
+    was, now = began.get("pilot", {}), asked["pilot"]
+    same = all(
+        len(was.get(part, ())) == len(now[part]) and np.allclose(was[part], now[part], rtol=1e-9, atol=1e-12)
+        for part in ("theta", "row")
+    )
+    if not same:
+        raise BankError(
+            f"{folder} was begun with a model of this name that simulates other values; use another folder."
+        )
