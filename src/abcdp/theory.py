@@ -14,14 +14,11 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp.errors import AbcdpError
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 Floats = float | FloatArray
 Counts = int | IntArray
 

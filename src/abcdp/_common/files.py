@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from abcdp._common.checks import is_whole
 from abcdp.errors import StorageError
 
 MEMORY = 4 << 30  # bytes that reading a stranger's files may take where nobody says otherwise
@@ -56,7 +57,7 @@ def _json_memory(content: bytes) -> int:
 
 def check_memory(memory: int) -> int:
     """Return a limit in bytes, or raise where it is none."""
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+    if not is_whole(memory, 1):
         raise StorageError(f"memory={memory!r}: a whole number of bytes, at least 1.")
     return memory
 

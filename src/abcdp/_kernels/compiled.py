@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from abcdp._common.arrays import FloatArray
 from abcdp._kernels import plain
 from abcdp._kernels._math import CAREFUL, FAST, add_exactly, exp_nonpositive, sincos, sincos_turn
-
-FloatArray = npt.NDArray[np.float64]
 
 _BLOCK = 256  # points whose trigonometry fits the first-level cache
 _LOW = np.uint64(0xFFFFFFFF)

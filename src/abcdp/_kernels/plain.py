@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from abcdp._common.arrays import BoolArray, FloatArray
+
 IntArray = npt.NDArray[np.uint64]
 CosSin = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
@@ -199,7 +200,7 @@ def paired_distances(blocks: FloatArray, reference: FloatArray, weights: FloatAr
 
 def scan(
     distances: npt.NDArray[np.int64],
-    allowed: npt.NDArray[np.bool_],
+    allowed: BoolArray,
     noise: npt.NDArray[np.int64],
     levels: npt.NDArray[np.int64],
     first: int,

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from abcdp._common.arrays import FloatArray
 from abcdp._kernels.compiled import _LOW, _32, _philox
 from abcdp._kernels.tuberculosis_plain import (
     COMPLIANCE,
@@ -21,8 +22,6 @@ from abcdp._kernels.tuberculosis_plain import (
     SUMMARIES,
     possible,
 )
-
-FloatArray = npt.NDArray[np.float64]
 
 _BLOCK = 512  # events whose random numbers are made at once and stay in the first-level cache
 

@@ -15,10 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._kernels.plain import philox_pairs
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 SUMMARIES = 8
 COMPLIANCE = 0.95  # the probability that a new case is compliant

@@ -19,12 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.audit.laws import Exponential, Laplace, Law
 from abcdp.mechanisms import Calibration
-
-FloatArray = npt.NDArray[np.float64]
 
 _DIRECT = 1 << 16  # sums of at most this many terms are added one by one, and of fewer
 _SHORT = 1 << 8  # where the terms change little from one to the next:

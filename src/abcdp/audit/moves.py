@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.audit.checks import Move, moved, neighbour, rows_between
 from abcdp.audit.settings import Setting, bank_of, window
 from abcdp.audit.traces import placed_distances, placed_summaries
@@ -23,8 +23,6 @@ from abcdp.mechanisms import Calibration, NearestCalibration, SummaryCalibration
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.guarantee import Unit
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Pair = tuple[FloatArray, FloatArray]
 Features = Callable[[FloatArray], FloatArray]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._common.progress import progress
 from abcdp.audit.exact import Pattern, ThresholdRules, loss_of
 from abcdp.audit.selection import GumbelRules, NearestRules, calibrated
@@ -41,9 +41,6 @@ from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.guarantee import Unit
 from abcdp.sampling.noise import FastNoise, Noise
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _BLOCK_DRAWS = 1 << 19
 _CUTS = 24

@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.audit.exact import Loss, Pattern, loss_at
 from abcdp.audit.laws import Exponential, Law
 from abcdp.mechanisms import Grid, Nearest, NearestCalibration
-
-FloatArray = npt.NDArray[np.float64]
 
 _LEVELS = (0, 1, 4, 16, 64)
 _ODDS = np.linspace(-14.0, 14.0, 57)  # log weights of a near group against a far one, in which a choice may tell much

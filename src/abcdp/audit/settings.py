@@ -7,16 +7,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank, Header, Shard, ShardData
 from abcdp.bank.status import OK, TIMED_OUT
 from abcdp.distance import Distance, MeanSummary, Moment
 from abcdp.errors import AuditError, DistanceError, MechanismError, UnitError
 from abcdp.mechanisms import Calibrated, Mechanism
 from abcdp.privacy.guarantee import Unit
-
-FloatArray = npt.NDArray[np.float64]
 
 MEAN = MeanSummary((Moment(0, bounds=(0.0, 1.0)),))
 RECORDS = 100

@@ -15,12 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import IntArray
 from abcdp.errors import AuditError
 from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, SummaryCalibration
-
-IntArray = npt.NDArray[np.int64]
 
 SCALE = 1 << 20
 LONG = 1 << 18

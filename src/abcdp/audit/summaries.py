@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from abcdp.audit.exact import Loss, Pattern
 from abcdp.mechanisms import SummaryCalibration
 from abcdp.privacy.noise_law import Law
-
-FloatArray = npt.NDArray[np.float64]
 
 _FAR = 39.0  # deviations, beyond which a Gaussian has less than 1e-300 of its mass
 _LONGEST = 1 << 21

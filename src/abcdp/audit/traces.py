@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, IntArray
 from abcdp.audit.settings import MEAN, RECORDS, Setting, bank_of
 from abcdp.bank import Bank
 from abcdp.errors import AuditError
@@ -32,9 +32,6 @@ from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.guarantee import Unit
 from abcdp.sampling.noise import Noise, SeededNoise
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _RUNS = 24
 _LONG = 140_001  # draws of a bank whose shards are longer than the blocks in which noise is made
@@ -223,7 +220,7 @@ def _wanted(
 
 
 def _algorithm_1(
-    distances: IntArray, allowed: npt.NDArray[np.bool_], bank: Bank, calibration: Calibration, noise: Tally, runs: int
+    distances: IntArray, allowed: BoolArray, bank: Bank, calibration: Calibration, noise: Tally, runs: int
 ) -> list[Outcome]:
     """Return the outputs of the paper's Algorithm 1, one comparison after the other."""
     law, sign = ("laplace", 1) if calibration.noise == "laplace" else ("geometric", -1)
@@ -252,7 +249,7 @@ def _by_shard(bank: Bank, runs: int, take: Callable[[int], IntArray]) -> IntArra
 
 
 def _lots(
-    distances: IntArray, allowed: npt.NDArray[np.bool_], calibration: NearestCalibration, noise: Tally, runs: int
+    distances: IntArray, allowed: BoolArray, calibration: NearestCalibration, noise: Tally, runs: int
 ) -> list[Outcome]:
     """Return the choices with Gumbel noise: one call must choose among all draws that count."""
     among = [drawn.among for drawn in noise.calls if drawn.among is not None]

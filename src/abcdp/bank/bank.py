@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp._common.files import MEMORY, json_limit, load_json
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.support import Support, as_support, support_to_json
@@ -33,7 +35,6 @@ from abcdp.bank.shards import (
     largest_file,
     shard_from_json,
     shard_of,
-    whole,
 )
 from abcdp.bank.status import OK, STATUS_WORDS
 from abcdp.distance import Distance, code_behind, distance_from_json, own_for
@@ -41,7 +42,6 @@ from abcdp.errors import BankError, DistanceError, ModelError, StorageError
 
 __all__ = ["MANIFEST", "Bank", "Header", "Place", "Shard", "ShardData", "bank_digest", "write_manifest", "write_shard"]
 
-FloatArray = npt.NDArray[np.float64]
 Place = Folder | str | os.PathLike[str]
 
 FORMAT = 1
@@ -338,7 +338,7 @@ def bank_digest(header: Header, shards: Sequence[Shard]) -> str:
 
 def _place_of(digest: str, shards: int, header: Header, parts: Sequence[Shard]) -> int | None:
     """Return where the run of so many shards with this digest starts: as :func:`bank_digest`, written once for all."""
-    if not whole(shards, 1, len(parts)):
+    if not is_whole(shards, 1, len(parts)):
         return None
     texts = [json.dumps(shard.to_json(), separators=(",", ":")).encode() for shard in parts]
     ends = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
@@ -442,8 +442,8 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
     )
     for word in ("model", "prior"):
         _require(isinstance(manifest.get(word), str), folder, f"{word} must be text")
-    _require(whole(manifest.get("records"), 1, 1 << 40), folder, "records must be a whole number above 0")
-    _require(whole(manifest.get("columns"), 1, 1 << 20), folder, "columns must be a whole number above 0")
+    _require(is_whole(manifest.get("records"), 1, 1 << 40), folder, "records must be a whole number above 0")
+    _require(is_whole(manifest.get("columns"), 1, 1 << 20), folder, "columns must be a whole number above 0")
     limit = manifest.get("time_limit")
     _require(limit is None or (isinstance(limit, float) and limit > 0), folder, "time_limit must be seconds above 0")
     try:

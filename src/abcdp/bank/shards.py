@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp._common.files import load_json
 from abcdp.bank.pages import Column, FooterError, check_footer, check_pages
 from abcdp.errors import BankError
-
-FloatArray = npt.NDArray[np.float64]
 
 _COPIES = 8  # a shard's bytes at the peak: packed, unpacked and checked, beside the shard that is being compared
 # what a footer may become: it is small, and has a handful of columns
@@ -88,19 +88,14 @@ def shard_from_json(entry: Any) -> Shard | None:
     sound = (
         isinstance(entry, list)
         and len(entry) == 5
-        and whole(entry[0], 0, 1 << 128)
-        and whole(entry[1], 0, 1 << 32)
-        and whole(entry[2], 1, 1 << 32)
-        and whole(entry[3], 0, entry[2])
+        and is_whole(entry[0], 0, 1 << 128)
+        and is_whole(entry[1], 0, 1 << 32)
+        and is_whole(entry[2], 1, 1 << 32)
+        and is_whole(entry[3], 0, entry[2])
         and isinstance(entry[4], str)
         and len(entry[4]) == 64
     )
     return Shard(*entry) if sound else None
-
-
-def whole(value: Any, low: int, high: int) -> bool:
-    """Whether a value is a whole number in this range."""
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def bytes_to_read(parameters: int, width: int, rows: int) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance.regime import Interval, check_interval
 from abcdp.errors import DistanceError, UnitError
 from abcdp.privacy.guarantee import Unit
@@ -19,8 +20,6 @@ from abcdp.privacy.guarantee import Unit
 if TYPE_CHECKING:
     from abcdp.distance.contribution import Contribution
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Norm = Literal[1, 2]
 
 ROUNDING = 2.0**-53

@@ -15,12 +15,11 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.distance.base import FloatArray, Norm, SummaryDistance, as_records, check_unit_size
+from abcdp._common.arrays import FloatArray, IntArray
+from abcdp.distance.base import Norm, SummaryDistance, as_records, check_unit_size
 from abcdp.distance.regime import SMALLEST_FEATURE, check_scale
 from abcdp.errors import DistanceError, UnitError
 from abcdp.privacy.guarantee import Unit
-
-IntArray = npt.NDArray[np.int64]
 
 STATISTICS = (
     "patients",

@@ -17,7 +17,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.distance.base import FloatArray, IntArray, MeanDistance
+from abcdp._common.arrays import FloatArray, IntArray
+from abcdp.distance.base import MeanDistance
 from abcdp.distance.regime import Interval
 
 _BITS = 44  # integers of features, in units of 2**-44 of their magnitude

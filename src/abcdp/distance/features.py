@@ -13,8 +13,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from abcdp._common.arrays import FloatArray
 from abcdp._kernels import kernels
-from abcdp.distance.base import ROUNDING, FloatArray, Norm, reach
+from abcdp.distance.base import ROUNDING, Norm, reach
 from abcdp.distance.regime import LARGEST_PHASE, Interval
 from abcdp.errors import DistanceError
 

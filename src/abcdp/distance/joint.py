@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from abcdp.distance.base import FloatArray
+from abcdp._common.arrays import FloatArray
 from abcdp.distance.regime import Interval
 
 Powers = tuple[tuple[int, int], ...]

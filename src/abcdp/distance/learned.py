@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.distance.base import ROUNDING, FloatArray, IntArray, MeanDistance, Norm, clip_to
+from abcdp._common.arrays import FloatArray, IntArray
+from abcdp.distance.base import ROUNDING, MeanDistance, Norm, clip_to
 from abcdp.distance.regime import ROOM, Interval, check_interval
 from abcdp.errors import DistanceError
 

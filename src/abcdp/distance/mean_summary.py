@@ -12,16 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from abcdp.distance.base import (
-    ROUNDING,
-    FloatArray,
-    IntArray,
-    MeanDistance,
-    Norm,
-    as_domain,
-    as_records,
-    clip_to,
-)
+from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.checks import is_whole
+from abcdp.distance.base import ROUNDING, MeanDistance, Norm, as_domain, as_records, clip_to
 from abcdp.distance.features import line_diameter
 from abcdp.distance.joint import joint_diameter
 from abcdp.distance.regime import MOST_DEGREE, SMALLEST_SHARE, Interval, check_features, check_scale
@@ -62,7 +55,7 @@ class Moment:
         try:
             powers = tuple(sorted((c, p) for c, p in powers))
             sound = bool(powers) and all(0 <= c < 10_000 and 1 <= p <= 12 for c, p in powers)
-            sound = sound and all(isinstance(v, int) and not isinstance(v, bool) for pair in powers for v in pair)
+            sound = sound and all(is_whole(v) for pair in powers for v in pair)
             sound = sound and len({c for c, _ in powers}) == len(powers) and sum(p for _, p in powers) <= MOST_DEGREE
         except (TypeError, ValueError):
             sound = False
@@ -147,7 +140,7 @@ class Histogram:
         rising = all(a < b for a, b in itertools.pairwise(edges)) and all(map(math.isfinite, edges))
         if len(edges) < 3 or not rising:
             raise DistanceError(f"edges={self.edges!r}: give at least three finite numbers in rising order (two bins).")
-        if isinstance(self.column, bool) or not isinstance(self.column, int) or self.column < 0:
+        if not is_whole(self.column, 0):
             raise DistanceError(f"column={self.column!r}: a whole number of at least 0.")
         object.__setattr__(self, "edges", edges)
 
@@ -485,7 +478,7 @@ def _check_product(moment: Moment, extents: Mapping[int, float], bounds: Interva
 
 
 def _as_feature(feature: Any) -> Moment | Histogram:
-    if isinstance(feature, int) and not isinstance(feature, bool):
+    if is_whole(feature):
         return Moment(feature)
     if not isinstance(feature, Moment | Histogram):
         raise DistanceError(f"{feature!r} is not a feature: use Moment, Histogram or the number of a column.")

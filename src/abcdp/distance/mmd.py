@@ -10,18 +10,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp._kernels import kernels
-from abcdp.distance.base import (
-    MOST_COLUMNS,
-    ROUNDING,
-    FloatArray,
-    MeanDistance,
-    Norm,
-    as_domain,
-    as_records,
-    clip_to,
-    reach,
-)
+from abcdp.distance.base import MOST_COLUMNS, ROUNDING, MeanDistance, Norm, as_domain, as_records, clip_to, reach
 from abcdp.distance.features import KERNELS, FeatureMap, Kernel, QuadratureFeatures, WaveFeatures, kernel_chord
 from abcdp.distance.regime import LARGEST, ROOM, Interval, check_scale
 from abcdp.errors import DistanceError, UnitError
@@ -90,7 +82,7 @@ class MMD(MeanDistance):
             raise DistanceError(f"tolerance={self.tolerance!r}: choose between 1e-16 and 1e-2.")
         for name, low, high in (("frequencies", 1, 1 << 20), ("seed", 0, (1 << 64) - 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            if not is_whole(value, low, high):
                 raise DistanceError(f"{name}={value!r}: a whole number from {low} to {high}.")
         self._check_size()
 
@@ -125,7 +117,7 @@ class MMD(MeanDistance):
         elif columns is None and pairs is not None:
             columns = len(pairs)
         if columns is not None:
-            if isinstance(columns, bool) or not isinstance(columns, int) or not 1 <= columns <= MOST_COLUMNS:
+            if not is_whole(columns, 1, MOST_COLUMNS):
                 raise DistanceError(f"columns={columns!r}: records have from 1 to {MOST_COLUMNS} columns.")
             if isinstance(self.bandwidth, tuple) and len(self.bandwidth) != columns:
                 raise DistanceError(

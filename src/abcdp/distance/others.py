@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_number, is_whole
 from abcdp._kernels import kernels
 from abcdp.distance.base import (
     MOST_COLUMNS,
     ROUNDING,
     Distance,
-    FloatArray,
     Norm,
     as_records,
     check_unit_size,
@@ -77,7 +78,7 @@ class PairedClipped(_RawRows):
 
     def __post_init__(self) -> None:
         _check_clip(self.clip)
-        if self.columns is not None and (isinstance(self.columns, bool) or not isinstance(self.columns, int)):
+        if self.columns is not None and not is_whole(self.columns):
             raise DistanceError(f"columns={self.columns!r}: a whole number of at least 1.")
         if self.columns is not None:
             self._fit_columns(self.columns)
@@ -227,7 +228,7 @@ class CustomDistance(_RawRows):
     ) -> None:
         if not callable(function):
             raise DistanceError(f"function={function!r} is not callable; give a function (simulated, observed).")
-        number = isinstance(sensitivity, int | float) and not isinstance(sensitivity, bool)
+        number = is_number(sensitivity)
         if not callable(sensitivity) and not (number and 0 < sensitivity <= LARGEST):
             raise DistanceError(f"sensitivity={sensitivity!r}: a finite number above 0, or a function (records, unit).")
         _check_clip(largest, "largest")
@@ -271,6 +272,6 @@ class CustomDistance(_RawRows):
 
 
 def _check_clip(clip: float, what: str = "clip") -> None:
-    if isinstance(clip, bool) or not isinstance(clip, int | float):
+    if not is_number(clip):
         raise DistanceError(f"{what}={clip!r}: a finite number above 0.")
     check_scale(clip, what)

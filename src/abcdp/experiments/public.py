@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank
 from abcdp.bank.status import OK
 from abcdp.distance.base import as_records
@@ -21,9 +22,6 @@ from abcdp.privacy.noise_law import Law, Shape
 from abcdp.releases import running
 from abcdp.releases.release import BankPrefix, Release
 from abcdp.sampling.noise import Noise, SeededNoise
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 _BLOCK_DRAWS = 1 << 20
 
@@ -57,7 +55,7 @@ def public_release(
     )
 
 
-def public_distances(bank: Bank, data: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def public_distances(bank: Bank, data: npt.ArrayLike) -> FloatArray:
     """Return the distances of a bank's draws to a public dataset, infinite where a draw failed."""
     reference = bank.distance.reference(data)
     parts = []
@@ -141,9 +139,7 @@ class CommonNoise:
         return self._made[self._call - 1][1]
 
 
-def run_many(
-    calibration: Calibration, distances: npt.NDArray[np.float64], runs: int, seed: int | Noise
-) -> npt.NDArray[np.int64]:
+def run_many(calibration: Calibration, distances: FloatArray, runs: int, seed: int | Noise) -> IntArray:
     """Return the accepted draws of independent runs over given distances, a row each, padded with -1."""
     noise = SeededNoise(seed) if isinstance(seed, int) else seed
     if not noise.seeded:

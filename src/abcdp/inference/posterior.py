@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.checks import is_whole
 from abcdp._common.files import write_atomically
 from abcdp._common.support import Support, as_support
 from abcdp._common.version import __version__
@@ -94,7 +95,7 @@ def summary_of(release: Release | NoisySummary) -> Noisy | None:
 def as_tree(
     release: Release | NoisySummary,
     bank: Bank,
-    theta: npt.NDArray[np.float64],
+    theta: FloatArray,
     stats: dict[str, Any],
     notes: dict[str, Any],
 ) -> xarray.DataTree:
@@ -132,7 +133,7 @@ def _origin(release: Release | NoisySummary, bank: Bank) -> dict[str, Any]:
     }
 
 
-def _accepted(release: Release, draws: int, method: Method, seed: int) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+def _accepted(release: Release, draws: int, method: Method, seed: int) -> tuple[IntArray, dict[str, Any]]:
     if not release.accepted:
         raise ReleaseError(
             "no draw was accepted, so there is no posterior. The budget is spent; for another request choose a larger "
@@ -148,9 +149,9 @@ def _accepted(release: Release, draws: int, method: Method, seed: int) -> tuple[
 
 def _inferred(
     summary: Noisy, bank: Bank, draws: int, method: Method, support: Any, seed: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], dict[str, Any]]:
+) -> tuple[FloatArray, IntArray, dict[str, Any]]:
     """Return parameters, the bank's row of each, and how they were found."""
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+    if not is_whole(draws, 1):
         raise ReleaseError(f"draws={draws!r}: a whole number of at least 1.")
     if method not in get_args(Method):
         raise ReleaseError(f"method={method!r}: choose auto, weights, regression or nearest.")
@@ -182,7 +183,7 @@ def support_of(bank: Bank, given: Any = None) -> Support | None:
     return bank.header.support if given is None else as_support(given, len(bank.parameters))
 
 
-def fallback(weights: npt.NDArray[np.float64], size: float, draws: int, known: Bank | None) -> tuple[Method, int]:
+def fallback(weights: FloatArray, size: float, draws: int, known: Bank | None) -> tuple[Method, int]:
     """Return what ``"auto"`` does with weights of this effective size, and with how many draws.
 
     `known` is the bank where the support of its prior is known.
@@ -210,7 +211,7 @@ def _told(method: Method, size: float, draws: int) -> str:
 
 def _adjusted(
     summary: Noisy, bank: Bank, draws: int, support: Support, rng: np.random.Generator, size: float
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], dict[str, Any]]:
+) -> tuple[FloatArray, IntArray, dict[str, Any]]:
     numbers, rows, parameters = _first_draws(bank, MOST_ADJUSTED)
     theta, log_weights, near = adjusted(summary, rows, parameters, support, rng)
     chosen = resampled(log_weights, draws, rng)
@@ -222,9 +223,7 @@ def _adjusted(
     return theta[chosen], numbers[near[chosen]], notes
 
 
-def _first_draws(
-    bank: Bank, most: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _first_draws(bank: Bank, most: int) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return the numbers, summaries and parameters of the first draws whose simulation worked."""
     parts, start, count = [], 0, 0
     for _, shard in bank.shards():
@@ -252,7 +251,7 @@ def bank_of(release: Release | NoisySummary, bank: Bank | str | os.PathLike[str]
     return used
 
 
-def prior_draws(bank: Bank, most: int = PRIOR_DRAWS) -> npt.NDArray[np.float64]:
+def prior_draws(bank: Bank, most: int = PRIOR_DRAWS) -> FloatArray:
     """Return the first draws of the prior whose simulation worked: those that could have been accepted."""
     parts, count = [], 0
     for _, shard in bank.shards():

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp._common.progress import Advance
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
@@ -30,7 +31,6 @@ from abcdp.simulation.model import Model
 if TYPE_CHECKING:
     import xarray
 
-FloatArray = npt.NDArray[np.float64]
 
 _FROM_PRIOR = 0.1  # of each population: heavy enough tails for bounded weights
 _CENTRES = 300  # of the mixture that a round draws from
@@ -90,7 +90,7 @@ def refine(
     if not (isinstance(goal, int | float) and 0 < goal < float("inf")):
         raise ReleaseError(f"goal={goal!r}: an effective sample size is a number above 0.")
     for name, value, least in (("draws", draws, 1), ("population", population, 100), ("simulations", simulations, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if not is_whole(value, least):
             raise ReleaseError(f"{name}={value!r}: a whole number of at least {least}.")
     rng = np.random.default_rng(seed)
     with progress_bar("refining, at most", simulations, progress) as advance:

@@ -12,14 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.support import Support
 from abcdp.errors import ReleaseError
 from abcdp.inference.weights import Noisy
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _SHARE = 0.02  # of the draws are near
 _FEWEST = 200
@@ -46,7 +43,7 @@ def near_adjusted(
     centre: FloatArray,
     theta: FloatArray,
     support: Support,
-    allowed: npt.NDArray[np.bool_] | None = None,
+    allowed: BoolArray | None = None,
 ) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return the same where predictions are known already; only draws that are `allowed` are taken."""
     fitted, goal = predictions.fitted, predictions.at(centre)
@@ -156,7 +153,7 @@ class _Stretch:
             out[:, both] = self._between(stretched, both)
         return np.asarray(out / out.sum(axis=1, keepdims=True)) if self._simplex else out
 
-    def _between(self, stretched: FloatArray, both: npt.NDArray[np.bool_]) -> FloatArray:
+    def _between(self, stretched: FloatArray, both: BoolArray) -> FloatArray:
         """Invert `forth` by halving intervals, where the support has two ends."""
         low = np.where(both, self._low, 0.0) + np.zeros_like(stretched)
         high = np.where(both, self._high, 0.0) + np.zeros_like(stretched)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp.bank.status import OK
 from abcdp.errors import ModelError, ReleaseError
 from abcdp.releases.release import Release
 from abcdp.simulation.model import Model
-
-FloatArray = npt.NDArray[np.float64]
 
 _MOST_TRIES = 20
 
@@ -31,7 +30,7 @@ def synthesize(
     if not release.theta:
         raise ReleaseError("no draw was accepted, so there is nothing to simulate from.")
     for name, value in (("sets", sets), ("records", records)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not is_whole(value, 1):
             raise ModelError(f"{name}={value!r}: a whole number of at least 1.")
     return simulate_at(np.array(release.theta), model, sets, records, np.random.default_rng(seed))
 

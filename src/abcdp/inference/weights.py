@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank
 from abcdp.bank.status import OK
 from abcdp.errors import ReleaseError
 from abcdp.privacy.noise_law import Law
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 class Noisy(Protocol):

@@ -6,16 +6,15 @@ import os
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, FloatArray
+from abcdp._common.checks import is_whole
 from abcdp._common.storage import Folder, open_folder
 from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.bank.status import OK
 from abcdp.distance import ClusterSummary, LearnedSummary, MeanDistance, SummaryDistance, certified_line
 from abcdp.errors import BankError, DistanceError
 from abcdp.learning.tighten import tightened
-
-FloatArray = npt.NDArray[np.float64]
 
 _RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
 _HELD_OUT = 5  # every fifth row judges the fit
@@ -92,13 +91,13 @@ def _records(base: SummaryDistance) -> FloatArray | None:
     return base.cases() if curved is None else base.record_features(np.linspace(*curved[0], _LINE)[:, None])
 
 
-def _varying(rows: FloatArray) -> npt.NDArray[np.bool_]:
+def _varying(rows: FloatArray) -> BoolArray:
     return np.asarray(rows.std(axis=0) > 1e-9 * np.abs(rows).max())
 
 
 def _directions(weights: FloatArray, rows: FloatArray, dims: int | None) -> FloatArray:
     """Return the weights of the fitted values, or of their first principal directions."""
-    if dims is not None and (isinstance(dims, bool) or not isinstance(dims, int) or not 1 <= dims <= weights.shape[1]):
+    if dims is not None and not is_whole(dims, 1, weights.shape[1]):
         raise DistanceError(f"dims={dims!r}: a whole number from 1 to {weights.shape[1]}, the number of parameters.")
     if dims in (None, weights.shape[1]):
         return weights

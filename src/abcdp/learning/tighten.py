@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from abcdp._common.arrays import FloatArray
 
 _PRICES = (1e-6, 1e-5, 5e-5)  # of the squared diameter, in units of the variance to explain
 _GIVEN_UP = 1.02  # at most so much may the unexplained variance grow

@@ -8,9 +8,8 @@ import hmac
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.ledger.errors import LedgerError
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def as_rows(data: npt.ArrayLike) -> FloatArray:
@@ -32,11 +31,11 @@ def commit_ordered(key: bytes, rows: FloatArray) -> str:
     return _digest(key, "abcdp records in order", rows, plain_bits(rows))
 
 
-def plain_bits(rows: FloatArray) -> npt.NDArray[np.int64]:
+def plain_bits(rows: FloatArray) -> IntArray:
     """Return the bits of numbers, of which there is one for each number, for zero and for NaN."""
     plain = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0), dtype="<f8")  # -0.0 + 0.0 is 0.0
     return plain.view("<i8")
 
 
-def _digest(key: bytes, what: str, rows: FloatArray, bits: npt.NDArray[np.int64]) -> str:
+def _digest(key: bytes, what: str, rows: FloatArray, bits: IntArray) -> str:
     return hmac.new(key, f"{what} {rows.shape}\n".encode() + bits.tobytes(), hashlib.sha256).hexdigest()

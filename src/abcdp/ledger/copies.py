@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.ledger import keys as key_file
 from abcdp.ledger.chain import sha256
-from abcdp.ledger.commitment import FloatArray, plain_bits
+from abcdp.ledger.commitment import plain_bits
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
+from abcdp._common.checks import is_number, is_whole
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
 from abcdp.privacy.guarantee import Unit
@@ -66,19 +67,19 @@ def exact(epsilon: float) -> Fraction:
 
 def check_epsilon(epsilon: float) -> None:
     """Raise unless epsilon can be a budget."""
-    number = not isinstance(epsilon, bool) and isinstance(epsilon, int | float)
+    number = is_number(epsilon)
     if not number or not 1e-9 <= epsilon <= 1e6:
         raise MechanismError(f"epsilon={epsilon!r}: a budget is a number above 0 (between 1e-9 and 1e6).")
 
 
 def check_delta(delta: float) -> None:
     """Raise unless delta can be that of a guarantee: P(A) <= exp(epsilon) P'(A) + delta for every outcome A."""
-    number = not isinstance(delta, bool) and isinstance(delta, int | float)
+    number = is_number(delta)
     if not number or not (delta == 0 or 1e-100 <= delta < 1):
         raise MechanismError(f"delta={delta!r}: a number of at least 0 and below 1 (0 or from 1e-100 on).")
 
 
 def check_accept(accept: int) -> None:
     """Raise unless `accept` can be a number of accepted draws."""
-    if isinstance(accept, bool) or not isinstance(accept, int) or not 1 <= accept <= LARGEST_ACCEPT:
+    if not is_whole(accept, 1, LARGEST_ACCEPT):
         raise MechanismError(f"accept={accept!r}: a whole number from 1 to {LARGEST_ACCEPT}.")

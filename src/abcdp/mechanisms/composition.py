@@ -13,11 +13,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp.errors import MechanismError
-
-FloatArray = npt.NDArray[np.float64]
 
 # A term is computed within a few units of 2**-53 of its size; this is over a hundred of them.
 _ROUNDING = 2.0**-46
@@ -95,7 +94,7 @@ def composed_delta(epsilon_each: float | Fraction, runs: int, epsilon: float) ->
     """
     each = float(epsilon_each)
     _check_between("epsilon_each", each, 0.0, math.inf)
-    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+    if not is_whole(runs, 1):
         raise MechanismError(f"runs={runs!r}: a whole number of at least 1.")
     if Fraction(epsilon_each) * runs <= Fraction(epsilon):
         return 0.0

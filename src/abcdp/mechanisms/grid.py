@@ -12,13 +12,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
 from abcdp.privacy.guarantee import Unit
-
-IntArray = npt.NDArray[np.int64]
 
 _FINENESS = 16  # at least 2**16 steps to one sensitivity: calibration loses less than 2**-16 of the budget
 _CAP = 1 << 52  # integers stay exact as floats, and far from overflow when noise is added
@@ -56,7 +54,7 @@ class Grid:
         stated = distance.sensitivity(records, unit) if sensitivity is None else sensitivity
         return cls.covering(stated, distance.numerical_error(size), distance.largest(size))
 
-    def place(self, distances: npt.NDArray[np.float64]) -> IntArray:
+    def place(self, distances: FloatArray) -> IntArray:
         """Return distances as integers, rounded down and saturated; NaN counts as the largest."""
         steps = np.floor(np.nan_to_num(distances / self.step, nan=float(self.cap), posinf=float(self.cap), neginf=0.0))
         return np.clip(steps, 0.0, float(self.cap)).astype(np.int64)

@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, IntArray
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
@@ -23,8 +23,6 @@ from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.sparse_vector import Outcome
 from abcdp.privacy.guarantee import Unit
-
-IntArray = npt.NDArray[np.int64]
 
 _MANY = 32  # draws to each winner, from which on it pays to look for the last winner before sorting
 
@@ -119,7 +117,7 @@ class Contest:
         self._rows: IntArray = np.empty((runs, 0), dtype=np.int64)
         self._seen = 0
 
-    def feed(self, distances: IntArray, allowed: npt.NDArray[np.bool_], noise: IntArray) -> None:
+    def feed(self, distances: IntArray, allowed: BoolArray, noise: IntArray) -> None:
         """Enter the next draws: integer distances (shared, or a row per run), whether they count, and their noise."""
         noisy = np.broadcast_to(distances, noise.shape)[:, allowed] - noise[:, allowed]
         rows = np.broadcast_to(self._seen + np.flatnonzero(allowed), noisy.shape)

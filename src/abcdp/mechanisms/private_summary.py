@@ -27,6 +27,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance import Contribution, Distance, MeanDistance, SummaryDistance
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import Mechanism, check_delta, check_epsilon, exact
@@ -34,8 +35,6 @@ from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.privacy.guarantee import Unit
 from abcdp.privacy.noise_law import Law, Shape
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 NoiseNorm = Literal["auto", "l1", "box", "l2"]
 
 _FINENESS = 12  # at least 2**12 steps of sensitivity to each entry, so that crossing grid lines costs 2**-12 at most

@@ -16,8 +16,8 @@ from fractions import Fraction
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._kernels import kernels
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
@@ -25,9 +25,6 @@ from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_ep
 from abcdp.mechanisms.composition import composed_epsilon, composed_share
 from abcdp.mechanisms.grid import Grid
 from abcdp.privacy.guarantee import Unit
-
-IntArray = npt.NDArray[np.int64]
-
 
 Split = Literal["paper", "optimal"]
 NoiseShape = Literal["laplace", "exponential"]
@@ -223,7 +220,7 @@ class Scan:
         self._gaps = np.zeros_like(self._accepted)
         self._seen = 0
 
-    def feed(self, distances: IntArray, allowed: npt.NDArray[np.bool_], noise: IntArray) -> None:
+    def feed(self, distances: IntArray, allowed: BoolArray, noise: IntArray) -> None:
         """Look at the next draws: integer distances (shared, or a row per run), whether they count, and their noise."""
         distances = np.atleast_2d(distances)
         if noise.shape != (len(self._counts), len(allowed)) or distances.shape not in ((1, len(allowed)), noise.shape):
@@ -246,7 +243,7 @@ class Scan:
         return out
 
 
-def gap_weights(gaps: Sequence[int]) -> npt.NDArray[np.float64]:
+def gap_weights(gaps: Sequence[int]) -> FloatArray:
     """Return the log weights of accepted draws from their gaps to the noisy threshold.
 
     A triangular kernel: nearer draws resemble the data more, in proportion to what is left to the threshold. Gaps are

@@ -11,10 +11,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.distance import MMD
 from abcdp.simulation.model import Model
-
-FloatArray = npt.NDArray[np.float64]
 
 # Cumulative cases of the first 18 days (ECDC; the paper says 27 February to 17 March 2020, which would be 20 days).
 OBSERVED = (1, 7, 10, 24, 38, 82, 128, 188, 265, 321, 382, 503, 614, 804, 959, 1135, 1413, 1705)

@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.distance import Histogram, MeanSummary
 from abcdp.simulation.model import Model
-
-FloatArray = npt.NDArray[np.float64]
 
 DAYS = 60
 PARAMETERS = ("reproduction", "infectious_days", "log_seeded")

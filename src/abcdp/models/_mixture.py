@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp._kernels import kernels
 from abcdp.distance import MMD
 from abcdp.simulation.model import Model
-
-FloatArray = npt.NDArray[np.float64]
 
 COMPONENTS = 5
 TRUTH = (0.25, 0.04, 0.33, 0.04, 0.34)

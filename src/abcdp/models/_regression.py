@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.distance import MeanSummary, Moment
 from abcdp.simulation.model import Model
-
-FloatArray = npt.NDArray[np.float64]
 
 RECORDS = 100
 MEANS = (0.9, -1.17)

@@ -21,11 +21,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._kernels import kernels
 from abcdp.distance import ClusterSummary, PairedClipped
 from abcdp.simulation.model import Model
-
-FloatArray = npt.NDArray[np.float64]
 
 PARAMETERS = ("R1", "t1", "R2", "burden")
 TRUTH = (5.88, 6.74, 0.09, 192.0)  # in that order: the published estimates for San Francisco, the paper's true values
@@ -77,7 +76,7 @@ def balance(theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         return n_c, n_n, OBSERVED_SHARE * (n_c * d2 + n_n * d1)
 
 
-def admissible(theta: FloatArray) -> npt.NDArray[np.bool_]:
+def admissible(theta: FloatArray) -> BoolArray:
     """Whether a balance exists with fewer than 350 observed per year, and a1 < 40."""
     observed = balance(theta)[2]
     return (observed > 0.0) & (observed < MOST_OBSERVED) & (rates(theta)[2] < MOST_TRANSMISSION)

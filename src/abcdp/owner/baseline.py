@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import check_accept
@@ -20,8 +20,8 @@ class NotPrivate:
     """What rejection ABC accepted. It reveals the records: never hand it out."""
 
     parameters: tuple[str, ...]
-    accepted: npt.NDArray[np.int64]
-    theta: npt.NDArray[np.float64]
+    accepted: IntArray
+    theta: FloatArray
     examined: int
 
 

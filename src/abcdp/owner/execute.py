@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.checks import is_whole
 from abcdp.bank import Bank, check_shards
 from abcdp.bank.status import OK
 from abcdp.errors import AbcdpError, BankError, DataError
@@ -14,8 +15,6 @@ from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, Outcom
 from abcdp.owner.records import PrivateData
 from abcdp.releases import running
 from abcdp.sampling.noise import Noise
-
-IntArray = npt.NDArray[np.int64]
 
 MEMORY = 1 << 30
 _CHOICE = 64  # bytes for each draw while the nearest of all are chosen
@@ -60,7 +59,7 @@ def run_private_summary(
 
 def check_memory(bank: Bank, memory: int, calibration: Calibrated | None = None) -> None:
     """Raise where the bank cannot be streamed within so many bytes: a function of public facts alone."""
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+    if not is_whole(memory, 1):
         raise BankError(f"memory={memory!r}: a whole number of bytes, at least 1.")
     check_shards(bank.header, bank.parts, memory)
     chosen_at_once = isinstance(calibration, NearestCalibration) and calibration.shape == "gumbel"
@@ -71,7 +70,7 @@ def check_memory(bank: Bank, memory: int, calibration: Calibrated | None = None)
         )
 
 
-def true_distances(bank: Bank, data: PrivateData) -> npt.NDArray[np.float64]:
+def true_distances(bank: Bank, data: PrivateData) -> FloatArray:
     """Return the distance of each draw, NaN where it failed, for the non-private baseline: no noise at all."""
     reference = bank.distance.reference(data.records)
     parts = []

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp._common.storage import connect, is_url, shown
 from abcdp.errors import DataError
-
-FloatArray = npt.NDArray[np.float64]
 
 FORMATS = (".csv", ".parquet", ".npy")
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
+from abcdp._common.checks import is_number
 from abcdp.bank import Bank
 from abcdp.errors import DataError, MechanismError
 from abcdp.mechanisms import (
@@ -257,7 +258,7 @@ def _admitted(
 def _check_price(mechanism: Mechanism, at_most: float | None) -> None:
     if at_most is None:
         return
-    if isinstance(at_most, bool) or not isinstance(at_most, int | float) or not 0 < at_most < math.inf:
+    if not is_number(at_most) or not 0 < at_most < math.inf:
         raise MechanismError(f"at_most={at_most!r}: the largest epsilon that this may cost, a number above 0.")
     if exact(mechanism.epsilon) > exact(at_most):
         raise MechanismError(

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Numbers = Mapping[str, Any]
-FloatArray = npt.NDArray[np.float64]
 
 INK, GREY, GRID = "#24292f", "#9aa5b1", "#d0d7de"
 COLOURS = ("#1f6feb", "#bc4c00", "#2da44e", "#8250df")

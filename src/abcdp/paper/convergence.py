@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import SparseVector, calibrate
 from abcdp.models import mixture
@@ -25,8 +25,6 @@ from abcdp.theory import noise_scale, posterior_error_bound
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

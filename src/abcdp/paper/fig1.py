@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.paper.common import COLOURS, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.theory import epsilon_for_flip, flip_probability, noise_scale
 
@@ -54,7 +54,7 @@ def compute(config: Config) -> dict[str, Any]:
     return {"distances": [short(d) for d in distances], "median_margin": typical, "cells": cells, "rare": vanishing}
 
 
-def box(values: npt.NDArray[np.float64]) -> dict[str, Any]:
+def box(values: FloatArray) -> dict[str, Any]:
     """Return the five numbers of a box plot (whiskers within 1.5 of the box's height), what lies beyond, the mean."""
     low, middle, high = np.percentile(values, [25, 50, 75])
     reach = 1.5 * (high - low)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from abcdp._common.arrays import FloatArray
 from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import SparseVector, calibrate
 from abcdp.models import mixture
 from abcdp.models._mixture import COMPONENTS, TRUTH
-from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, FloatArray, Numbers, panels, short
+from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.paper.work import Work, stream
 from abcdp.privacy.guarantee import Unit
 from abcdp.sampling.noise import SeededNoise

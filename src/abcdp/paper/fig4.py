@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.distance import Distance
 from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import SparseVector, calibrate
 from abcdp.models import covid, covid_pairs
 from abcdp.models._covid import OBSERVED, simulate_pairs, with_days
-from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, FloatArray, Numbers, Picture, panels, short
+from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, Picture, panels, short
 from abcdp.paper.work import Work, stream
 from abcdp.privacy.guarantee import Unit
 from abcdp.sampling.noise import SeededNoise

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from abcdp._common.arrays import FloatArray
 from abcdp.distance import PairedClipped
 from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import Calibration, SparseVector, calibrate
@@ -23,7 +24,6 @@ from abcdp.paper.common import (
     INK,
     Claim,
     Experiment,
-    FloatArray,
     Numbers,
     Picture,
     Table,

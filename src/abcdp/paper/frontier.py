@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.errors import ModelError
 from abcdp.learning.learn import learn
@@ -31,7 +31,6 @@ from abcdp.simulation.model import Model
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FloatArray = npt.NDArray[np.float64]
 
 TARGET = 1.5  # times the non-private error: what "epsilon to target" reaches
 _TOGETHER = 4  # datasets that are worked on at once

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.bank.status import OK
 from abcdp.distance import ClusterSummary
@@ -23,7 +24,7 @@ from abcdp.learning.learn import learn
 from abcdp.mechanisms import Mechanism
 from abcdp.models import outbreak, tuberculosis
 from abcdp.models._tuberculosis import PARAMETERS, SAN_FRANCISCO, TRUTH, as_patients
-from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, FloatArray, Numbers, panels, short
+from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.paper.work import Work, stream
 from abcdp.planning.plan import BUDGETS, plan
 from abcdp.privacy.guarantee import Unit

@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp._common.files import read_json, write_atomically
 from abcdp.bank import Bank
 from abcdp.distance import LearnedSummary, SummaryDistance
@@ -39,7 +40,6 @@ from abcdp.planning.trial import MEASURES, Draws, Setting, Trial, Truths, preten
 from abcdp.privacy.guarantee import Unit
 from abcdp.simulation.model import Model
 
-FloatArray = npt.NDArray[np.float64]
 Region = Mapping[str, tuple[float, float]]
 
 FORMAT = 2
@@ -501,7 +501,7 @@ def _check(
     if not isinstance(unit, Unit):
         raise PlanError(f"unit={unit!r}: give whom to protect, such as abcdp.Unit().")
     for name, value, low in (("records", records, 1), ("truths", truths, 2), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        if not is_whole(value, low):
             raise PlanError(f"{name}={value!r}: a whole number of at least {low}.")
     if goal is not None and not 0 < goal < math.inf:
         raise PlanError(f"goal={goal!r}: an error above 0, in units of the prior's spread.")

@@ -15,8 +15,8 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.bank.status import OK
@@ -42,10 +42,6 @@ from abcdp.releases.release import ReleasedSummary
 from abcdp.sampling.noise import LARGEST_SCALE
 from abcdp.simulation.model import Model
 from abcdp.theory import flip_probability
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Marks = npt.NDArray[np.bool_]
 
 MEASURES = ("error", "coverage", "accepts", "flips", "short")
 
@@ -266,9 +262,9 @@ class Trial:
         (values,) = running.with_noise(calibration.place(reference), calibration, noise)
         return ReleasedSummary(values=tuple(map(int, values)), steps=calibration.steps, law=calibration.law)
 
-    def _allowed(self, truths: Truths, k: int) -> Marks:
+    def _allowed(self, truths: Truths, k: int) -> BoolArray:
         """Return which draws may be accepted for an observation: not those that failed, and not itself."""
-        allowed: Marks = self._draws.fine.copy()
+        allowed: BoolArray = self._draws.fine.copy()
         if truths.rows[k] >= 0:
             allowed[truths.rows[k]] = False
         return allowed
@@ -302,7 +298,7 @@ class Trial:
             out[i] = *self._score(theta, truths.theta[k]), len(theta), flips, short
         return out
 
-    def _from_summary(self, answer: Answer, allowed: Marks, setting: Setting) -> tuple[FloatArray, bool]:
+    def _from_summary(self, answer: Answer, allowed: BoolArray, setting: Setting) -> tuple[FloatArray, bool]:
         """Return the posterior of a private summary as abcdp.posterior makes it, and whether its weights are enough."""
         weights = np.where(allowed, answer.log_likelihoods, -np.inf)
         known = None if self._support is None else self._of(setting).bank
@@ -357,7 +353,7 @@ class Answer:
 class _Scans:
     """Mechanisms that go by distance, tried on the distances to one observation with the same noise for all."""
 
-    def __init__(self, distances: FloatArray, allowed: Marks, grid: Grid, seed: tuple[int, ...]) -> None:
+    def __init__(self, distances: FloatArray, allowed: BoolArray, grid: Grid, seed: tuple[int, ...]) -> None:
         self._stream = [(grid.place(distances), allowed)]
         self._noise = CommonNoise(*seed)
         seen = distances[allowed]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, TypeVar, get_args
 
+from abcdp._common.checks import is_whole
 from abcdp.errors import UnitError
 
 _LONGEST_NAME = 100
@@ -53,7 +54,7 @@ class Unit:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or len(self.name) > _LONGEST_NAME:
             raise UnitError(f"name: what a unit is called is a printable text of at most {_LONGEST_NAME} characters.")
-        if isinstance(self.records, bool) or not isinstance(self.records, int) or self.records < 1:
+        if not is_whole(self.records, 1):
             raise UnitError(f"records={self.records!r}: a unit holds a whole number of records, at least 1.")
         change = self.change
         try:
@@ -73,7 +74,7 @@ class Unit:
             if self.at_least is not None:
                 raise UnitError("at_least belongs to neighbours='add-remove'; with 'replace' the size is public.")
             return
-        if isinstance(self.at_least, bool) or not isinstance(self.at_least, int) or self.at_least < 1:
+        if not is_whole(self.at_least, 1):
             raise UnitError(
                 f"at_least={self.at_least!r}: with neighbours='add-remove' name a public lower bound of the size, "
                 "a whole number of at least 1."

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_number
 from abcdp.errors import LawError
 
-FloatArray = npt.NDArray[np.float64]
 Shape = Literal["laplace", "gaussian", "box"]
 
 
@@ -39,7 +39,7 @@ class Law:
             raise LawError(f"noise of the shape {self.shape!r}: choose laplace, gaussian or box.")
         given: Any = self.scale
         scales = tuple(given) if isinstance(given, tuple | list) else (given,)
-        numbers = all(isinstance(s, int | float) and not isinstance(s, bool) for s in scales)
+        numbers = all(is_number(s) for s in scales)
         if not scales or not numbers or not all(0 < s <= sys.float_info.max for s in scales):
             raise LawError(f"scale={self.scale!r}: the scale of noise is a finite number above 0, or one per entry.")
         if isinstance(given, list):

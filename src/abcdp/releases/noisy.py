@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.errors import LawError, ReleaseError
 from abcdp.privacy.noise_law import Law
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_number, is_whole
 from abcdp._common.files import MEMORY, load_json, read_json, write_atomically
 from abcdp._common.version import __version__
 from abcdp.errors import AbcdpError, ReleaseError
 from abcdp.mechanisms import Mechanism, Nearest, PrivateSummary, SparseVector, mechanism_from_json
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Law
-
-FloatArray = npt.NDArray[np.float64]
 
 FORMAT = 2  # format 1 had no basis in its guarantee and none of these
 _WORDS = ("description", "date", "tops_up", "signature")
@@ -293,7 +292,7 @@ class Release:
         if not (rising and inside and len(self.accepted) == len(self.theta) <= most):
             raise ReleaseError("its accepted rows do not fit the mechanism and the bank that it names.")
         releases_gaps = isinstance(self.mechanism, SparseVector) and self.mechanism.gaps
-        whole = all(isinstance(gap, int) and not isinstance(gap, bool) and gap >= 0 for gap in self.gaps)
+        whole = all(is_whole(gap, 0) for gap in self.gaps)
         stepped = 0 < self.gap_step < math.inf if self.gaps else self.gap_step == 0
         if not whole or not stepped or len(self.gaps) != (len(self.accepted) if releases_gaps else 0):
             raise ReleaseError("its gaps are not one whole number of steps for each row that its mechanism accepted.")
@@ -328,7 +327,7 @@ def _text(value: Any, name: str) -> str:
 def _prefix_from_json(values: Any) -> BankPrefix:
     prefix = BankPrefix(**values)
     counts = (prefix.shards, prefix.draws, prefix.failed)
-    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in counts):
+    if not all(is_whole(one, 0) for one in counts):
         raise ReleaseError("its bank is not described by whole numbers.")
     if not isinstance(prefix.digest, str):
         raise ReleaseError("its bank has no digest.")
@@ -339,11 +338,11 @@ def _summary_from_json(values: Any) -> ReleasedSummary | None:
     if values is None:
         return None
     numbers, steps = tuple(values["values"]), tuple(map(float, values["steps"]))
-    whole = all(isinstance(v, int) and not isinstance(v, bool) and abs(v) < _LARGEST_VALUE for v in numbers)
+    whole = all(is_whole(v) and abs(v) < _LARGEST_VALUE for v in numbers)
     if not whole or not numbers or len(steps) != len(numbers) or not all(0 < step < math.inf for step in steps):
         raise ReleaseError("its summary is not a list of whole numbers with a step above 0 for each.")
     known = values.get("over_best_known")
-    number = isinstance(known, int | float) and not isinstance(known, bool)
+    number = is_number(known)
     if known is not None and not (number and 0 < known < math.inf):
         raise ReleaseError("its summary compares its noise with the best known by a number above 0.")
     return ReleasedSummary(values=numbers, steps=steps, law=Law.from_json(values["law"]), over_best_known=known)

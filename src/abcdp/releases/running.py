@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp.bank import Bank, ShardData
 from abcdp.bank.status import OK
 from abcdp.distance import Distance, SummaryDistance
@@ -31,9 +31,7 @@ from abcdp.releases.release import ReleasedSummary
 if TYPE_CHECKING:
     from abcdp.sampling.noise import Noise
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-Stream = Iterable[tuple[IntArray, npt.NDArray[np.bool_]]]
+Stream = Iterable[tuple[IntArray, BoolArray]]
 
 
 def answer(bank: Bank, records: FloatArray, calibration: Calibrated, noise: Noise) -> dict[str, Any]:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp._common.files import write_atomically
 from abcdp._common.text import harmless
-
-FloatArray = npt.NDArray[np.float64]
 
 PRIOR, POSTERIOR, INK = "#9aa5b1", "#1f6feb", "#24292f"
 _MOST_PAIRS = 6

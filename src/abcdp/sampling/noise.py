@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import BoolArray, FloatArray, IntArray
+from abcdp._common.checks import is_whole
 from abcdp.errors import AbcdpError
 
-IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint16]
 
 # exp(-691) < 1e-300: with J digits and 2^J >= 691 s, the digits that are left out would matter with less than that.
@@ -191,7 +192,7 @@ class SeededNoise(_DigitNoise):
     seeded: ClassVar[bool] = True
 
     def __init__(self, seed: int) -> None:
-        if not _is_whole(seed) or seed < 0:
+        if not is_whole(seed, 0):
             raise NoiseError(f"seed={seed!r}: give a whole number of at least 0.")
         self._generator = np.random.default_rng(seed)
 
@@ -204,16 +205,12 @@ def _system_words(count: int) -> Words:
     return np.frombuffer(os.urandom(2 * count), dtype=np.uint16)
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _check(scale: int, size: int) -> None:
-    if not _is_whole(scale) or scale < 1:
+    if not is_whole(scale, 1):
         raise NoiseError(f"scale={scale!r}: the scale of integer noise is a Python int of at least 1; round it up.")
     if scale > LARGEST_SCALE:
         raise NoiseError(f"scale={scale} exceeds {LARGEST_SCALE}, beyond which noise may overflow: use a coarser grid.")
-    if not _is_whole(size) or size < 0:
+    if not is_whole(size, 0):
         raise NoiseError(f"size={size!r}: the number of draws is a Python int of at least 0.")
 
 
@@ -265,14 +262,14 @@ def _thresholds(scale: int) -> Words:
     return table
 
 
-def _bernoulli(words: Callable[[int], Words], threshold: Words, size: int) -> npt.NDArray[np.bool_]:
+def _bernoulli(words: Callable[[int], Words], threshold: Words, size: int) -> BoolArray:
     """Return which of `size` uniform numbers lie below the threshold, both read as words, most significant first.
 
     Nearly always the first word decides. Where it ties, all remaining words are drawn at once, so that the time does
     not show how far the tie went. A number that agrees to the last word is not below.
     """
     first = words(size)
-    below: npt.NDArray[np.bool_] = first < threshold[0]
+    below: BoolArray = first < threshold[0]
     ties = np.flatnonzero(first == threshold[0])
     rest = words(ties.size * (threshold.size - 1)).reshape(ties.size, threshold.size - 1)
     deciding = np.argmax(rest != threshold[1:], axis=1)
@@ -318,7 +315,7 @@ def _box(
     constant. Draw the radius, then each entry between -R and R.
     """
     _check(scale, size)
-    if not _is_whole(width) or width < 1:
+    if not is_whole(width, 1):
         raise NoiseError(f"width={width!r}: a vector has a whole number of entries, at least 1.")
     if 4 * scale * (width + 1) > LARGEST_SCALE:  # twice a radius is below 2**63 even if every draw is at its largest
         raise NoiseError(f"scale={scale} for {width} entries: beyond what integers hold; use a coarser grid.")
@@ -354,9 +351,7 @@ def _radii(
     return kept[:size]
 
 
-def _succeeds(
-    words: Callable[[int], Words], chances: npt.NDArray[np.float64], exactly: Callable[[int], int]
-) -> npt.NDArray[np.bool_]:
+def _succeeds(words: Callable[[int], Words], chances: FloatArray, exactly: Callable[[int], int]) -> BoolArray:
     """Return which of as many uniform numbers lie below their chances.
 
     Chances are known within _NEAR as floats, which nearly always decides; where a number is that near to its chance,
@@ -365,7 +360,7 @@ def _succeeds(
     count = len(chances)
     first = words(4 * count).reshape(count, 4)
     leading = first.astype(np.float64) @ np.array([2.0**-16, 2.0**-32, 2.0**-48, 2.0**-64])
-    below: npt.NDArray[np.bool_] = leading < chances
+    below: BoolArray = leading < chances
     for i in np.flatnonzero(np.abs(leading - chances) < _NEAR):
         number = np.concatenate([first[i], words(_WORDS - 4)])
         below[i] = int.from_bytes(number.astype(">u2").tobytes(), "big") < exactly(int(i))
@@ -421,9 +416,7 @@ def _smallest(words: Callable[[int], Words], values: IntArray, scale: int, count
     return np.sort(order[:, :count], axis=1)
 
 
-def _gumbel_keys(
-    values: IntArray, leading: npt.NDArray[np.uint64], scale: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _gumbel_keys(values: IntArray, leading: npt.NDArray[np.uint64], scale: int) -> tuple[FloatArray, FloatArray]:
     """Return values less noise in floating point, from the leading 64 bits of V, and how far they can be off.
 
     The bits that are not known move log(-log(1 - V)) by less than 2 / min(v, 2^64 - 1 - v); every other step is within

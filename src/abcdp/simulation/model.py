@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_number
 from abcdp._common.support import Support, as_support
 from abcdp.bank.status import NOT_FINITE, RAISED, DrawFailed
 from abcdp.errors import ModelError, WorkerError
@@ -21,7 +23,6 @@ from abcdp.simulation.program import Program
 if TYPE_CHECKING:
     from abcdp.distance import Distance
 
-FloatArray = npt.NDArray[np.float64]
 
 # A frozen scipy distribution keeps the generator of the call in progress on itself: two threads may not draw at once.
 _prior_lock = threading.Lock()
@@ -133,7 +134,7 @@ class Model:
     def _checked_limit(limit: float | None, vectorised: bool) -> float | None:
         if limit is None:
             return None
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit < math.inf:
+        if not is_number(limit) or not 0 < limit < math.inf:
             raise ModelError(f"time_limit={limit!r}: seconds above 0 that a draw may take.")
         if vectorised:
             raise ModelError(

@@ -13,11 +13,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp.bank.status import CRASHED, TIMED_OUT, UNREADABLE, DrawFailed
 from abcdp.errors import ModelError, WorkerError
 from abcdp.simulation.isolated import kill_group
-
-FloatArray = npt.NDArray[np.float64]
 
 _SEED_BITS = 31  # what programs in C, Fortran and R take as a seed
 _TAIL = 300  # characters of standard error that a message repeats
@@ -67,7 +67,7 @@ class Program:
             raise ModelError(
                 f"stdin={self.stdin!r}, stdout={self.stdout!r}: choose none or json, and csv, json or npy."
             )
-        if isinstance(self.columns, bool) or not isinstance(self.columns, int) or self.columns < 1:
+        if not is_whole(self.columns, 1):
             raise ModelError(f"columns={self.columns!r}: a whole number of at least 1.")
         told = self.stdin == "json"
         if not told and "{theta}" not in self.command:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp._common.progress import progress as progress_bar
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.version import __version__
@@ -33,7 +35,7 @@ from abcdp.bank.status import OK
 from abcdp.distance import Distance
 from abcdp.errors import BankError, DistanceError, ModelError
 from abcdp.simulation.executors import Pool, Task, crew_of, make_shards
-from abcdp.simulation.model import FloatArray, Model
+from abcdp.simulation.model import Model
 
 _BATCH_VALUES = 1 << 18  # numbers simulated at once: 2 MiB, within a core's cache
 _SHARD_BYTES = 8 << 20
@@ -344,7 +346,7 @@ def _sizes(stages: list[int], shard: int) -> dict[int, int]:
 def _whole(name: str, value: Any, low: int) -> int:
     if value is None:
         raise ModelError(f"{name} is missing: a whole number of at least {low}.")
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+    if not is_whole(value, low):
         raise ModelError(f"{name}={value!r}: a whole number of at least {low}.")
     return value
 
