@@ -388,7 +388,7 @@ def contested_with_one_noise_for_all_shards(stream, calibration, noise, runs):
     drawn = np.empty((runs, 0), dtype=np.int64)
     for distances, fine in stream:
         if drawn.shape[1] < len(fine):
-            drawn = noise.geometric(calibration.scale, runs * len(fine)).reshape(runs, -1)
+            drawn = noise.exponential(calibration.scale, runs * len(fine)).reshape(runs, -1)
         contest.feed(distances, fine, drawn[:, : len(fine)])
     return contest
 
@@ -398,11 +398,11 @@ def chosen_shard_by_shard(stream, calibration, noise, runs):
     kept, places, start = [], [], 0
     for distances, fine in stream:
         rows = np.flatnonzero(fine)
-        (won,) = noise.smallest(distances[rows], calibration.scale, min(calibration.accept, len(rows)), 1)
+        (won,) = noise.gumbel(distances[rows], calibration.scale, min(calibration.accept, len(rows)), 1)
         kept.append(distances[rows][won])
         places.append(start + rows[won])
         start += len(fine)
-    last = noise.smallest(np.concatenate(kept), calibration.scale, calibration.accept, runs)
+    last = noise.gumbel(np.concatenate(kept), calibration.scale, calibration.accept, runs)
     return [runs.Outcome(tuple(map(int, rows)), start) for rows in np.concatenate(places)[last]]
 
 
@@ -587,8 +587,8 @@ class RepeatsItself(FastNoise):
     def laplace(self, scale: int, size: int) -> np.ndarray:
         return np.resize(super().laplace(scale, min(size, 1 << 16)), size)
 
-    def geometric(self, scale: int, size: int) -> np.ndarray:
-        return np.resize(super().geometric(scale, min(size, 1 << 16)), size)
+    def exponential(self, scale: int, size: int) -> np.ndarray:
+        return np.resize(super().exponential(scale, min(size, 1 << 16)), size)
 
     def gaussian(self, scale: int, size: int) -> np.ndarray:
         return np.resize(super().gaussian(scale, min(size, 1 << 16)), size)

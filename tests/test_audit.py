@@ -805,7 +805,7 @@ def test_the_shipped_grid_keeps_to_its_integer_sensitivity():
         assert grid.sensitivity >= 1 << 16
 
 
-LAW_NAMES = ("laplace", "geometric", "gaussian", "box", "smallest")
+LAW_NAMES = ("laplace", "exponential", "gaussian", "box", "gumbel")
 
 
 @pytest.mark.parametrize("law", LAW_NAMES)
@@ -865,7 +865,7 @@ def test_the_shipped_code_uses_each_number_of_noise_once(mechanism):
     [
         (SparseVector(1.0, 1, 0.5), "scanned", scanned_with_one_noise_for_all_shards, "too little laplace noise"),
         (SparseVector(1.0, 3, 0.5, noise="exponential"), "scanned", scanned_with_one_noise_for_all_shards, "too lit"),
-        (Nearest(1.0, 3), "contested", contested_with_one_noise_for_all_shards, "too little geometric noise"),
+        (Nearest(1.0, 3), "contested", contested_with_one_noise_for_all_shards, "too little exponential noise"),
         (Nearest(1.0, 12, 1e-6), "chosen", chosen_shard_by_shard, "among all draws at once"),
     ],
     ids=str,
@@ -891,7 +891,7 @@ def test_entries_of_a_summary_without_noise_are_found(norm, monkeypatch):
     ("change", "words"),
     [
         ({"distance_scale": 7}, "laplace noise of scale 7 where laplace noise of scale"),
-        ({"noise": "exponential"}, "geometric noise of scale"),
+        ({"noise": "exponential"}, "exponential noise of scale"),
         ({"accept": 3}, "is not what the algorithm makes of the noise"),
         ({"resample": True}, "more laplace noise was drawn than there is use for"),
     ],

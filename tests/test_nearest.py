@@ -81,7 +81,7 @@ def test_the_kernel_has_these_probabilities(alpha):
 
     rho, runs = [2, 0, 1, 4], 60_000
     contest = Contest(2, runs)
-    noise = SeededNoise(8).geometric(3, runs * 4).reshape(runs, 4)
+    noise = SeededNoise(8).exponential(3, runs * 4).reshape(runs, 4)
     contest.feed(np.array(rho), np.ones(4, bool), noise)
     sets = list(itertools.combinations(range(4), 2))
     seen = [outcome.accepted for outcome in contest.outcomes()]
@@ -147,7 +147,7 @@ def test_a_shard_at_a_time_is_the_whole_bank_at_once():
     found = Nearest(1.0, 7).calibrated(MEAN, records=50, simulated=50, unit=abcdp.Unit())
     streamed = execute.run_nearest(bank, data, found, SeededNoise(4), runs=3)
     noise = SeededNoise(4)
-    drawn = np.concatenate([noise.geometric(found.scale, 3 * p.rows).reshape(3, -1) for p in bank.parts], axis=1)
+    drawn = np.concatenate([noise.exponential(found.scale, 3 * p.rows).reshape(3, -1) for p in bank.parts], axis=1)
     contest = Contest(7, 3)
     placed = found.grid.place(bank.distance.compare(bank.rows, bank.distance.reference(data.records)))
     contest.feed(placed, bank.status == 0, drawn)
@@ -200,7 +200,7 @@ class OpenDPTop:
 
     seeded = False
 
-    def smallest(self, values, scale, count, runs):
+    def gumbel(self, values, scale, count, runs):
         from opendp.domains import atom_domain, vector_domain
         from opendp.measurements import make_noisy_top_k
         from opendp.measures import zero_concentrated_divergence
@@ -222,7 +222,7 @@ class OpenDPTop:
 def test_gumbel_noise_draws_lots(source, runs, count, alpha):
     """Chi-squared over all sets. False failures: alpha. Power: scales 15% off fail (5% for the digits)."""
     values, scale = np.array([5, 9, 12, 7, 30]), 6
-    seen = Counter(map(tuple, source.smallest(values, scale, count, runs).tolist()))
+    seen = Counter(map(tuple, source.gumbel(values, scale, count, runs).tolist()))
 
     def p_value(at):
         chances = lots(values, at, count)
@@ -236,18 +236,18 @@ def test_gumbel_noise_draws_lots(source, runs, count, alpha):
 def test_what_64_bits_do_not_decide_1024_do(monkeypatch):
     """With an error bound that trusts no float, every comparison goes the long way, and the winners are the same."""
     values, scale = np.arange(40) % 7, 3
-    short = SeededNoise(5).smallest(values, scale, 4, 1)
+    short = SeededNoise(5).gumbel(values, scale, 4, 1)
     monkeypatch.setattr(noise, "_LOOSE", 1e6)
     words = SeededNoise(5)
-    assert (words.smallest(values, scale, 4, 1) == short).all()
+    assert (words.gumbel(values, scale, 4, 1) == short).all()
     asked = []
     shipped = noise._gumbel_key
     monkeypatch.setattr(noise, "_gumbel_key", lambda *given: asked.append(given) or shipped(*given))
-    SeededNoise(5).smallest(values, scale, 4, 2)
+    SeededNoise(5).gumbel(values, scale, 4, 2)
     assert len(asked) == 80
     monkeypatch.setattr(noise, "_LOOSE", 2.0**-44)
     asked.clear()
-    SeededNoise(5).smallest(values, scale, 4, 200)
+    SeededNoise(5).gumbel(values, scale, 4, 200)
     assert asked == []
 
 

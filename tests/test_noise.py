@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 SAMPLERS: list[Callable[[], Noise]] = [OpenDPNoise, FastNoise, partial(SeededNoise, 20240607)]
 every_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["opendp", "fast", "seeded"])
 every_scale = pytest.mark.parametrize("scale", [1, 7, 1000])
-both_laws = pytest.mark.parametrize("law", ["laplace", "geometric"])
+both_laws = pytest.mark.parametrize("law", ["laplace", "exponential"])
 DRAWS = 100_000
 
 
@@ -223,7 +223,7 @@ def test_every_digit_is_as_frequent_as_its_threshold_and_independent_of_the_next
     above 0.99.
     """
     scale, size = 10**6, 300_000
-    draws = make().geometric(scale, size)
+    draws = make().exponential(scale, size)
     chances = [as_number(row) / 2**1024 for row in module._thresholds(scale)]
     level = alpha / (2 * len(chances))
     for j, p in enumerate(chances):
@@ -451,7 +451,7 @@ def test_fast_noise_takes_its_words_from_the_operating_system(monkeypatch: pytes
         return b"\xff" * count  # above every threshold: all digits are 0
 
     monkeypatch.setattr(os, "urandom", urandom)
-    assert FastNoise().geometric(1, 3).tolist() == [0, 0, 0]
+    assert FastNoise().exponential(1, 3).tolist() == [0, 0, 0]
     assert sum(asked) == 3 * 2 * len(module._thresholds(1))
 
 
@@ -483,7 +483,7 @@ def test_laplace_and_geometric_have_their_signs() -> None:
     """Draws of scale 1 have either sign or are 0: 400 of them miss one with probability below 1e-54."""
     for make in SAMPLERS:
         assert set(np.sign(make().laplace(1, 400))) == {-1, 0, 1}
-        assert set(np.sign(make().geometric(1, 400))) == {0, 1}
+        assert set(np.sign(make().exponential(1, 400))) == {0, 1}
 
 
 @every_sampler

@@ -73,8 +73,8 @@ class Prepared:
     def laplace(self, scale, size):
         return self._next(self.source.laplace, scale, size)
 
-    def geometric(self, scale, size):
-        return self._next(self.source.geometric, scale, size)
+    def exponential(self, scale, size):
+        return self._next(self.source.exponential, scale, size)
 
 
 def literal_sparse_vector(mechanism):
@@ -95,7 +95,7 @@ def literal_sparse_vector(mechanism):
 def literal_nearest(mechanism):
     bank, found = in_memory(), mechanism.calibrated(MEAN, **PUBLIC)
     placed = found.grid.place(MEAN.compare(np.nan_to_num(bank.rows), MEAN.reference(DATA.records)))
-    noisy = placed - Prepared().geometric(found.scale, DRAWS)
+    noisy = placed - Prepared().exponential(found.scale, DRAWS)
     fine = [row for row in range(DRAWS) if bank.status[row] == 0]
     return tuple(sorted(sorted(fine, key=lambda row: (noisy[row], row))[: mechanism.accept]))
 
@@ -145,9 +145,9 @@ def test_only_the_next_shard_is_read_ahead():
     bank._read = lambda shard: read.append(shard.number) or original(shard)
 
     class Watching(Prepared):
-        def geometric(self, scale, size):
+        def exponential(self, scale, size):
             drawn.append(len(read))
-            return super().geometric(scale, size)
+            return super().exponential(scale, size)
 
     execute.run_nearest(bank, DATA, Nearest(10.0, 12).calibrated(MEAN, **PUBLIC), Watching())
     assert read == list(range(12))

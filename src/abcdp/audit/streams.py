@@ -42,14 +42,14 @@ def law_of(calibration: Calibrated) -> str:
     if isinstance(calibration, SummaryCalibration):
         return calibration.shape
     if isinstance(calibration, NearestCalibration):
-        return "smallest" if calibration.shape == "gumbel" else "geometric"
+        return "gumbel" if calibration.shape == "gumbel" else "exponential"
     assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
-    return "laplace" if calibration.noise == "laplace" else "geometric"
+    return "laplace" if calibration.noise == "laplace" else "exponential"
 
 
 def repeats(source: Callable[[], Any], law: str = "laplace", draws: int = LONG) -> bool:
     """Return whether a source of noise repeats itself in so many numbers, or in fewer drawn some other way."""
-    if law == "smallest":
+    if law == "gumbel":
         return _choices_repeat(source, draws)
     columns = _WIDTH if law == "box" else 1
 
@@ -128,11 +128,11 @@ def _choices_repeat(source: Callable[[], Any], draws: int) -> bool:
     numbers, winners, runs = _CHOICES
     equal = np.zeros(numbers, dtype=np.int64)
     one = source()
-    rows = [one.smallest(equal, SCALE, winners, runs), one.smallest(equal, SCALE, winners, 1)]
-    rows += [source().smallest(equal, SCALE, winners, 1) for _ in range(_THREADS)]
-    rows += [part.reshape(-1, winners) for part in _forked(lambda: one.smallest(equal, SCALE, winners, 1))]
+    rows = [one.gumbel(equal, SCALE, winners, runs), one.gumbel(equal, SCALE, winners, 1)]
+    rows += [source().gumbel(equal, SCALE, winners, 1) for _ in range(_THREADS)]
+    rows += [part.reshape(-1, winners) for part in _forked(lambda: one.gumbel(equal, SCALE, winners, 1))]
     if len(np.unique(np.concatenate(rows), axis=0)) < sum(map(len, rows)):
         return True
-    (places,) = one.smallest(np.zeros(draws, dtype=np.int64), SCALE, _WINNERS, 1)
+    (places,) = one.gumbel(np.zeros(draws, dtype=np.int64), SCALE, _WINNERS, 1)
     apart = (places[None, :] - places[:, None])[np.triu_indices(len(places), 1)]
     return bool(np.bincount(apart).max() >= _PAIRS)

@@ -46,12 +46,12 @@ class Silent:
     def laplace(self, scale: int, size: int) -> IntArray:
         return np.zeros(size, dtype=np.int64)
 
-    geometric = gaussian = laplace
+    exponential = gaussian = laplace
 
     def box(self, scale: int, width: int, size: int) -> IntArray:
         return np.zeros((size, width), dtype=np.int64)
 
-    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+    def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         return np.tile(np.sort(np.argsort(values, kind="stable")[:count]), (runs, 1))
 
 
@@ -76,8 +76,8 @@ class Tally:
     def laplace(self, scale: int, size: int) -> IntArray:
         return self._noted(Drawn("laplace", scale, self.source.laplace(scale, size)))
 
-    def geometric(self, scale: int, size: int) -> IntArray:
-        return self._noted(Drawn("geometric", scale, self.source.geometric(scale, size)))
+    def exponential(self, scale: int, size: int) -> IntArray:
+        return self._noted(Drawn("exponential", scale, self.source.exponential(scale, size)))
 
     def gaussian(self, scale: int, size: int) -> IntArray:
         return self._noted(Drawn("gaussian", scale, self.source.gaussian(scale, size)))
@@ -85,8 +85,8 @@ class Tally:
     def box(self, scale: int, width: int, size: int) -> IntArray:
         return self._noted(Drawn("box", scale, self.source.box(scale, width, size)))
 
-    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
-        return self._noted(Drawn("smallest", scale, self.source.smallest(values, scale, count, runs), values.copy()))
+    def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+        return self._noted(Drawn("gumbel", scale, self.source.gumbel(values, scale, count, runs), values.copy()))
 
     def _noted(self, drawn: Drawn) -> IntArray:
         self.calls.append(drawn)
@@ -213,7 +213,7 @@ def _wanted(
         return _algorithm_1(distances, allowed, bank, calibration, noise, runs)
     if calibration.shape == "gumbel":
         return _lots(distances, allowed, calibration, noise, runs)
-    drawn = _by_shard(bank, runs, lambda size: noise.take("geometric", calibration.scale, size))
+    drawn = _by_shard(bank, runs, lambda size: noise.take("exponential", calibration.scale, size))
     noisy = np.where(allowed, distances - drawn, np.iinfo(np.int64).max)
     order = np.argsort(noisy, axis=1, kind="stable")[:, : min(calibration.accept, int(allowed.sum()))]
     return [Outcome(tuple(map(int, rows)), len(distances)) for rows in np.sort(order, axis=1)]
@@ -223,7 +223,7 @@ def _algorithm_1(
     distances: IntArray, allowed: BoolArray, bank: Bank, calibration: Calibration, noise: Tally, runs: int
 ) -> list[Outcome]:
     """Return the outputs of the paper's Algorithm 1, one comparison after the other."""
-    law, sign = ("laplace", 1) if calibration.noise == "laplace" else ("geometric", -1)
+    law, sign = ("laplace", 1) if calibration.noise == "laplace" else ("exponential", -1)
     levels = sign * noise.take(law, calibration.threshold_scale, runs * calibration.thresholds).reshape(runs, -1)
     drawn = sign * _by_shard(bank, runs, lambda size: noise.take(law, calibration.distance_scale, size))
     outcomes = []
@@ -257,7 +257,7 @@ def _lots(
         raise Misused("Gumbel noise must choose among all draws at once")
     if not np.array_equal(among[0], distances[allowed]):
         raise Misused("the choice is among other distances than those of the bank's draws")
-    places = noise.take("smallest", calibration.scale, runs * min(calibration.accept, int(allowed.sum())))
+    places = noise.take("gumbel", calibration.scale, runs * min(calibration.accept, int(allowed.sum())))
     return [Outcome(tuple(map(int, rows)), len(allowed)) for rows in np.flatnonzero(allowed)[places].reshape(runs, -1)]
 
 

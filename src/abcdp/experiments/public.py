@@ -91,9 +91,9 @@ class CommonNoise:
         """Return draws with P(k) proportional to exp(-abs(k) / scale)."""
         return self._kept(("laplace", scale, size), lambda: np.diff(self._whole(scale, size), axis=1)[:, 0])
 
-    def geometric(self, scale: int, size: int) -> IntArray:
+    def exponential(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-k / scale), for k >= 0."""
-        return self._kept(("geometric", scale, size), lambda: self._whole(scale, size)[:, 1])
+        return self._kept(("exponential", scale, size), lambda: self._whole(scale, size)[:, 1])
 
     def gaussian(self, scale: int, size: int) -> IntArray:
         """Return draws that are nearly those with P(k) proportional to exp(-k**2 / (2 scale**2))."""
@@ -103,7 +103,7 @@ class CommonNoise:
         """Return vectors that are nearly those with P(k) proportional to exp(-max(abs(k)) / scale)."""
         return self._rounded("box", scale, width, size)
 
-    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+    def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         """Return the places of the smallest values less Gumbel noise, which is here computed in floating point."""
         size = runs * len(values)
         hazards = self._standard("exponential", 2, size, lambda rng: rng.standard_exponential((size, 2)))[:, 0]

@@ -84,7 +84,7 @@ def scanned(stream: Stream, calibration: Calibration, noise: Noise, runs: int) -
 def threshold_noise(calibration: Calibration, noise: Noise) -> Callable[[int, int], IntArray]:
     """Return what draws sparse vector's noise: Laplace, or one-sided and never above 0, on threshold and distances."""
     if calibration.noise == "exponential":
-        return lambda scale, size: -noise.geometric(scale, size)
+        return lambda scale, size: -noise.exponential(scale, size)
     return noise.laplace
 
 
@@ -96,7 +96,7 @@ def chosen(stream: Stream, calibration: NearestCalibration, noise: Noise, runs: 
     pieces = list(stream)
     allowed = np.concatenate([fine for _, fine in pieces])
     distances = np.concatenate([part for part, _ in pieces])[allowed]
-    places = noise.smallest(distances, calibration.scale, calibration.accept, runs)
+    places = noise.gumbel(distances, calibration.scale, calibration.accept, runs)
     return [Outcome(tuple(map(int, rows)), len(allowed)) for rows in np.flatnonzero(allowed)[places]]
 
 
@@ -104,7 +104,7 @@ def contested(stream: Stream, calibration: NearestCalibration, noise: Noise, run
     """Run the pure contest of the nearest draws over integer distances in pieces."""
     contest = Contest(calibration.accept, runs)
     for distances, fine in stream:
-        drawn = noise.geometric(calibration.scale, runs * len(fine))
+        drawn = noise.exponential(calibration.scale, runs * len(fine))
         contest.feed(distances, fine, drawn.reshape(runs, -1))
     return contest
 

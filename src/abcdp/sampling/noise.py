@@ -57,7 +57,7 @@ class Noise(Protocol):
         """Return draws with P(k) proportional to exp(-abs(k) / scale)."""
         ...
 
-    def geometric(self, scale: int, size: int) -> IntArray:
+    def exponential(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-k / scale), for k >= 0."""
         ...
 
@@ -69,7 +69,7 @@ class Noise(Protocol):
         """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
         ...
 
-    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+    def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising."""
         ...
 
@@ -93,7 +93,7 @@ class OpenDPNoise:
         measurement = _opendp_laplace(scale)
         return _fill(size, lambda n: np.array(measurement([0] * n), dtype=np.int64))
 
-    def geometric(self, scale: int, size: int) -> IntArray:
+    def exponential(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-k / scale), for k >= 0.
 
         They are the Laplace draws that are not negative: given k >= 0 the Laplace law is this one, exactly.
@@ -113,9 +113,9 @@ class OpenDPNoise:
 
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
-        return _box(_system_words, self.geometric, scale, width, size)
+        return _box(_system_words, self.exponential, scale, width, size)
 
-    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+    def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising.
 
         Not by OpenDP: its own choice of the top k refuses proposals that are far away, so that its time tells how many
@@ -140,7 +140,7 @@ class _DigitNoise(ABC):
         _check(scale, size)
         return _fill(size, lambda n: _geometric(self._words, scale, n) - _geometric(self._words, scale, n))
 
-    def geometric(self, scale: int, size: int) -> IntArray:
+    def exponential(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-k / scale), for k >= 0."""
         _check(scale, size)
         return _fill(size, lambda n: _geometric(self._words, scale, n))
@@ -152,9 +152,9 @@ class _DigitNoise(ABC):
 
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
-        return _box(self._words, self.geometric, scale, width, size)
+        return _box(self._words, self.exponential, scale, width, size)
 
-    def smallest(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+    def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising."""
         return _smallest_of_each(self._words, values, scale, count, runs)
 
