@@ -25,7 +25,7 @@ bank = abcdp.Bank(sys.argv[1])
 data = np.random.default_rng(1).uniform(-1, 1, RECORDS)
 mechanism = abcdp.SparseVector(epsilon=1.0, accept=100, threshold=0.1)
 public = {"records": RECORDS, "simulated": RECORDS, "unit": abcdp.Unit()}
-calibration = calibrate(mechanism, bank.distance, **public)
+calibration = mechanism.calibrate(bank.distance, **public)
 bank.select([(bank.parts[0].seed, bank.parts[0].number)]).verify()
 start = time.perf_counter()
 """
@@ -39,7 +39,7 @@ JOBS = {
     "sparse": "_execute.run_sparse_vector(bank, PrivateData(data), calibration, FastNoise())",
     "nearest": """
 mechanism = abcdp.Nearest(epsilon=1.0, accept=100)
-execute.run_nearest(bank, PrivateData(data), calibrate(mechanism, bank.distance, **public), FastNoise())""",
+execute.run_nearest(bank, PrivateData(data), mechanism.calibrate(bank.distance, **public), FastNoise())""",
     "release": """
 with tempfile.TemporaryDirectory() as place:
     abcdp.register(place + "/own.db", "d", data, unit=abcdp.Unit(), epsilon=1, create=True)

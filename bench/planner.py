@@ -22,7 +22,7 @@ import numpy as np
 import abcdp
 from abcdp.errors import PosteriorWarning
 from abcdp.experiments.public import public_release
-from abcdp.mechanisms import Scan, SparseVector, calibrate
+from abcdp.mechanisms import Scan, SparseVector
 from abcdp.planning.plan import Estimate
 from abcdp.releases.running import threshold_noise
 from abcdp.sampling.noise import SeededNoise
@@ -60,7 +60,7 @@ class Fresh:
         bank, theta = self.bank, self.bank.theta
         spread, allowed = theta.std(axis=0), np.ones(len(theta), bool)
         size = {"records": bank.records, "simulated": bank.records}
-        calibrations = [calibrate(m, bank.distance, unit=UNIT, **size) for m in mechanisms]
+        calibrations = [m.calibrate(bank.distance, unit=UNIT, **size) for m in mechanisms]
         first = calibrations[0]
 
         def one(k: int) -> list[float]:
@@ -68,7 +68,7 @@ class Fresh:
             draw = threshold_noise(first, noise)
             levels = draw(first.threshold_scale, first.thresholds)[None]
             drawn = draw(first.distance_scale, len(theta))[None]
-            placed, found = first.grid.place(self.distances[k]), []
+            placed, found = first.grid.quantise(self.distances[k]), []
             for calibration in calibrations:
                 scan = Scan(calibration, levels)
                 scan.feed(placed, allowed, drawn)

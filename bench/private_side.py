@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 import abcdp
 from abcdp.bank import Header, Shard, ShardData, bank_digest, write_manifest, write_shard
-from abcdp.mechanisms import Calibration, Scan, calibrate
+from abcdp.mechanisms import Calibration, Scan
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.sampling.noise import FastNoise, Noise, OpenDPNoise
@@ -62,7 +62,7 @@ def scanning(table: Table) -> None:
     distances, noise = rng.integers(0, 1 << 40, DRAWS), rng.integers(-(1 << 20), 1 << 20, (1, DRAWS))
     allowed, level, scale = np.ones(DRAWS, bool), 1 << 22, 1 << 20
     mechanism = abcdp.SparseVector(epsilon=1.0, accept=100, threshold=0.1)
-    calibration = mechanism.calibrate(abcdp.mechanisms.Grid.covering(0.01, 0.0, 2.0))
+    calibration = mechanism.calibrate_on(abcdp.mechanisms.Grid.covering(0.01, 0.0, 2.0))
     few = distances[:20_000].tolist()
     plain = random.Random(0)
 
@@ -102,7 +102,7 @@ def main(folder: Path) -> None:
     mechanism = abcdp.SparseVector(epsilon=1.0, accept=100, threshold=0.1)
     with tempfile.TemporaryDirectory() as place:
         bank = stored_bank(Path(place), DRAWS)
-        calibration = calibrate(mechanism, bank.distance, records=RECORDS, simulated=RECORDS, unit=abcdp.Unit())
+        calibration = mechanism.calibrate(bank.distance, records=RECORDS, simulated=RECORDS, unit=abcdp.Unit())
         jobs: dict[str, Callable[[], float | None]] = {"reading": partial(read, bank)}
         for source in (FastNoise(), OpenDPNoise()):
             name = type(source).__name__

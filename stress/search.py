@@ -117,7 +117,7 @@ class Trial:
 
     def _calibration(self, mechanism: Mechanism) -> Calibrated:
         size = self.unit.at_least or self.records  # as an owner has it: a private size is not used
-        return mechanism.calibrated(self.case.distance, records=size, simulated=self.records, unit=self.unit)
+        return mechanism.calibrate(self.case.distance, records=size, simulated=self.records, unit=self.unit)
 
     def _calibrated(self, mechanism: Mechanism) -> Calibrated | None:
         try:
@@ -161,7 +161,7 @@ class Trial:
         distance = self.case.distance
         references = [distance.reference(PrivateData(one).records) for one in (data, other)]
         rows = self._rows(data, other, *references)
-        placed = [self.grid.place(distance.compare(rows, one)) for one in references]
+        placed = [self.grid.quantise(distance.compare(rows, one)) for one in references]
         return int(np.abs(placed[0] - placed[1]).max()) / self.grid.sensitivity
 
     def truth(self, data: FloatArray, other: FloatArray) -> float:

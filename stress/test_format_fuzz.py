@@ -187,7 +187,7 @@ def plan(rng, folder, damage):
 
     def use():
         with contextlib.suppress(AbcdpError):
-            planned_mechanism(path).calibrated(bank.distance, records=30, simulated=30, unit=UNIT)
+            planned_mechanism(path).calibrate(bank.distance, records=30, simulated=30, unit=UNIT)
         with contextlib.suppress(AbcdpError):
             planned_mechanism(path, bank)
         made = Plan.load(path)

@@ -30,7 +30,7 @@ from abcdp.audit import (
 from abcdp.audit.laws import Exponential, Laplace, Law, NoNoise
 from abcdp.audit.traces import Silent
 from abcdp.distance import LearnedSummary
-from abcdp.mechanisms import Contest, Grid, Nearest, Scan, SparseVector
+from abcdp.mechanisms import Grid, Nearest, NoisyMin, Outcome, Scan, SparseVector
 from abcdp.owner import execute
 from abcdp.privacy.noise_law import Law as SummaryLaw
 from abcdp.releases import running
@@ -241,7 +241,7 @@ def nearest_plus(accept: int) -> NearestRules:
 
 def gumbel(accept: int, delta: float) -> GumbelRules:
     """Correct: Gumbel noise, c Delta^2 / (2 s^2) in concentrated privacy."""
-    return GumbelRules.of(Nearest(1.0, accept, delta).calibrate(Grid(1.0, STEPS, 1 << 52)))
+    return GumbelRules.of(Nearest(1.0, accept, delta).calibrate_on(Grid(1.0, STEPS, 1 << 52)))
 
 
 def gumbel_for_one(accept: int, delta: float) -> GumbelRules:
@@ -259,7 +259,7 @@ def gumbel_by_concentration_alone(accept: int, delta: float) -> GumbelRules:
 
 def composed(accept: int, delta: float) -> ComposedRules:
     """Correct: resampled runs, composed optimally."""
-    found = SparseVector(1.0, accept, 0.5, True, delta).calibrate(Grid.covering(1e-3, 0.0, 1.0))
+    found = SparseVector(1.0, accept, 0.5, True, delta).calibrate_on(Grid.covering(1e-3, 0.0, 1.0))
     return ComposedRules.of(found)
 
 
@@ -384,7 +384,7 @@ def scanned_with_one_noise_for_all_shards(stream, calibration, noise, runs):
 
 def contested_with_one_noise_for_all_shards(stream, calibration, noise, runs):
     """Broken: the nearest draws, with the noise of the first shard used again for every other."""
-    contest = Contest(calibration.accept, runs)
+    contest = NoisyMin(calibration.accept, runs)
     drawn = np.empty((runs, 0), dtype=np.int64)
     for distances, fine in stream:
         if drawn.shape[1] < len(fine):
@@ -403,7 +403,7 @@ def chosen_shard_by_shard(stream, calibration, noise, runs):
         places.append(start + rows[won])
         start += len(fine)
     last = noise.gumbel(np.concatenate(kept), calibration.scale, calibration.accept, runs)
-    return [runs.Outcome(tuple(map(int, rows)), start) for rows in np.concatenate(places)[last]]
+    return [Outcome(tuple(map(int, rows)), start) for rows in np.concatenate(places)[last]]
 
 
 def summary_with_four_noisy_entries(shipped: Callable) -> Callable:
@@ -550,7 +550,7 @@ class GridRule:
             # coordinates are independent: each starts where its own move is largest
             best = max(
                 best,
-                sum(max(abs(self.place(s + Fraction(k, parts)) - self.place(s)) for s in starts) for k in steps),
+                sum(max(abs(self.quantise(s + Fraction(k, parts)) - self.quantise(s)) for s in starts) for k in steps),
             )
         return best
 

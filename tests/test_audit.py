@@ -93,7 +93,7 @@ BOTH = pytest.mark.parametrize("resample", [False, True], ids=["one draw", "resa
 
 
 def calibrated(accept, resample=False, epsilon=1.0):
-    return SparseVector(epsilon, accept, 0.5, resample).calibrate(Grid.covering(1e-3, 0.0, 1.0))
+    return SparseVector(epsilon, accept, 0.5, resample).calibrate_on(Grid.covering(1e-3, 0.0, 1.0))
 
 
 # -- true losses ------------------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def test_resampled_runs_under_a_delta_lose_what_they_claim(accept, delta, noise)
     mechanism = SparseVector(1.0, accept, 0.5, True, delta, "optimal", noise)
     rules, length = rules_of(mechanism)
     assert 0.9999 <= worst_loss(rules, length).loss <= 1.0
-    linear = SparseVector(1.0, accept, 0.5, True, 0.0, "optimal", noise).calibrate(Grid.covering(1e-3, 0.0, 1.0))
-    less = linear.distance_scale / mechanism.calibrate(Grid.covering(1e-3, 0.0, 1.0)).distance_scale
+    linear = SparseVector(1.0, accept, 0.5, True, 0.0, "optimal", noise).calibrate_on(Grid.covering(1e-3, 0.0, 1.0))
+    less = linear.distance_scale / mechanism.calibrate_on(Grid.covering(1e-3, 0.0, 1.0)).distance_scale
     if accept >= 100:
         assert less == pytest.approx({100: 2.4, 1000: 7.5}[accept], abs=0.05)
 
@@ -137,7 +137,7 @@ def test_resampled_runs_under_a_delta_lose_what_they_claim(accept, delta, noise)
 def test_all_outputs_of_resampled_runs_under_a_delta(share):
     """The whole law of a short bank, both ways: no more than delta is above epsilon, unless each run has too much."""
     delta, accept = 1e-9, 3
-    calibration = SparseVector(1.0, accept, 0.5, True, delta).calibrate(Grid(1.0, 4, 1000))
+    calibration = SparseVector(1.0, accept, 0.5, True, delta).calibrate_on(Grid(1.0, 4, 1000))
     rules = ThresholdRules.of(calibration)
     if share is not None:  # noise that grows with the root of the number of runs, and nothing for delta
         b = math.ceil(2 * math.sqrt(accept) * 4)
@@ -171,7 +171,7 @@ def test_the_shipped_private_summary_loses_what_it_claims(norm, epsilon):
 @pytest.mark.parametrize("epsilon", [0.5, 1.0])
 @pytest.mark.parametrize("accept", [1, 2, 3])
 def test_the_shipped_calibration_of_the_nearest_draws_loses_what_it_claims(accept, epsilon):
-    found = Nearest(epsilon, accept).calibrate(Grid(1.0, 4, 10**6))
+    found = Nearest(epsilon, accept).calibrate_on(Grid(1.0, 4, 10**6))
     rules = NearestRules.of(found)
     assert 0.99 * epsilon <= worst_loss(rules, 12).loss <= rules.claimed * (1 + 1e-9)
     assert rules.claimed <= epsilon
@@ -511,7 +511,7 @@ def test_the_shipped_code_gives_events_the_probability_that_is_computed(accept, 
     for side in (0, 1):
         distance = case.bank.distance
         far = distance.compare(case.bank.rows, distance.reference(case.data[side].records))
-        margins = tuple(int(case.calibration.threshold - d) for d in case.calibration.grid.place(far))
+        margins = tuple(int(case.calibration.threshold - d) for d in case.calibration.grid.quantise(far))
         logs.append(rules.log_probability(margins, case.output))
         seen = count_output(case, side, runs, SeededNoise(100 + side))
         assert stats.binomtest(int(seen[0]), runs, math.exp(logs[-1])).pvalue > alpha / 2
@@ -543,7 +543,7 @@ def test_every_option_of_the_shipped_code_gives_events_the_probability_that_is_c
         far = distance.compare(case.bank.rows, distance.reference(case.data[side].records))
         margins = tuple(
             int(case.calibration.threshold - d) - (case.cuts[0] if bit else 0)
-            for d, bit in zip(case.calibration.grid.place(far), case.output, strict=True)
+            for d, bit in zip(case.calibration.grid.quantise(far), case.output, strict=True)
         )
         logs.append(rules.log_probability(margins, case.output))
         seen = count_output(case, side, runs, SeededNoise(200 + side))
@@ -558,8 +558,8 @@ def test_the_shipped_contest_gives_events_the_probability_that_is_computed(accep
     runs = 100_000
     case = neighbours_for(SparseVector(1.0, 1, 0.5), 6, 10_000)
     grid = dataclasses.replace(case.calibration.grid, step=1.0 / len(case.data[0]) / 8, sensitivity=8)
-    found = Nearest(1.0, accept).calibrate(grid)
-    margins = -grid.place(
+    found = Nearest(1.0, accept).calibrate_on(grid)
+    margins = -grid.quantise(
         case.bank.distance.compare(case.bank.rows, case.bank.distance.reference(case.data[0].records))
     )
     size = len(margins)
@@ -584,7 +584,7 @@ def test_a_shipped_private_summary_gives_events_the_probability_that_is_computed
     distance = abcdp.MeanSummary([abcdp.Moment(0, bounds=(0, 1)), abcdp.Moment(0, power=2, bounds=(0, 1))])
     bank = abcdp.simulate(batched, distance, draws=2, records=40, seed=1)
     data = PrivateData(np.linspace(0, 1, 40))
-    found = PrivateSummary(1.0, norm="l1").calibrated(distance, records=40, simulated=40, unit=abcdp.Unit())
+    found = PrivateSummary(1.0, norm="l1").calibrate(distance, records=40, simulated=40, unit=abcdp.Unit())
     values = execute.run_private_summary(bank, data, found, SeededNoise(4), runs)
     noise = values - placed_summaries(bank, [data], found)
     above = noise > found.scale
@@ -645,7 +645,7 @@ def test_neighbours_differ_in_one_record_and_the_bank_is_sound():
     assert (first != second).sum() == 1
     case.bank.header.check(next(case.bank.shards())[1], "audit")
     moved = [case.bank.distance.compare(case.bank.rows, case.bank.distance.reference(one)) for one in (first, second)]
-    steps = np.abs(case.calibration.grid.place(moved[0]) - case.calibration.grid.place(moved[1]))
+    steps = np.abs(case.calibration.grid.quantise(moved[0]) - case.calibration.grid.quantise(moved[1]))
     assert (steps >= case.calibration.grid.sensitivity - 2).all()
     assert (steps <= case.calibration.grid.sensitivity).all()
 
@@ -727,7 +727,7 @@ def test_shipped_distances_move_no_further_than_they_claim(distance, unit):
 def test_a_private_summary_counts_every_entry(distance, unit):
     """ceil((Delta1 + 2 D eta) / g + D) - 1, in exact arithmetic; and neighbours never move the integers further."""
     distance = distance.fitted(1)
-    found = PrivateSummary(1.0, norm="l1").calibrated(distance, records=20, simulated=20, unit=unit)
+    found = PrivateSummary(1.0, norm="l1").calibrate(distance, records=20, simulated=20, unit=unit)
     width = distance.width(20)
     moved = Fraction(distance.sensitivity(20, unit, norm=1)) + 2 * width * Fraction(distance.summary_error())
     if found.basis == "enforced":
@@ -752,7 +752,7 @@ def test_a_private_summary_charges_the_error_of_every_entry():
             return 0.001
 
     distance = Coarse([abcdp.Histogram(0, (0, 1, 2, 3, 5))])
-    found = PrivateSummary(1.0, norm="l1").calibrated(distance, records=20, simulated=20, unit=abcdp.Unit())
+    found = PrivateSummary(1.0, norm="l1").calibrate(distance, records=20, simulated=20, unit=abcdp.Unit())
     moved = Fraction(distance.sensitivity(20, abcdp.Unit(), norm=1)) + 2 * 4 * Fraction(0.001)
     assert found.sensitivity >= math.ceil(moved / Fraction(found.steps[0]) + 4) - 1
 
@@ -799,7 +799,7 @@ def test_the_shipped_grid_keeps_to_its_integer_sensitivity():
         reach = sensitivity + 2 * error
         starts = np.concatenate([np.arange(16) * fine, 0.5 + np.arange(16) * fine])
         for part in (0.0, 0.25, 0.5, 0.75, 1.0):
-            moved = np.abs(grid.place(starts + part * reach) - grid.place(starts))
+            moved = np.abs(grid.quantise(starts + part * reach) - grid.quantise(starts))
             assert moved.max() <= grid.sensitivity
         assert grid.sensitivity * Fraction(grid.step) >= Fraction(sensitivity) + 2 * Fraction(error)
         assert grid.sensitivity >= 1 << 16
@@ -997,7 +997,7 @@ def test_integers_are_read_off_the_shipped_code():
     assert len(case.bank.parts) > 1
     far = case.bank.distance.compare(case.bank.rows, case.bank.distance.reference(case.data[0].records))
     found = placed_distances(case.bank, case.data[0], case.calibration)
-    assert found.tolist() == case.calibration.grid.place(far).tolist()
+    assert found.tolist() == case.calibration.grid.quantise(far).tolist()
 
 
 def test_settings_of_a_bank_are_those_that_its_distance_serves():
@@ -1128,13 +1128,13 @@ def test_the_command_says_in_words_what_it_cannot_show():
 
 def test_a_calibration_with_too_little_noise_exits_with_1(monkeypatch):
     """Read off the integers alone, without sampling."""
-    shipped = SparseVector.calibrate
+    shipped = SparseVector.calibrate_on
 
-    def calibrate(self, grid):
+    def calibrate_on(self, grid):
         found = shipped(self, grid)
         return dataclasses.replace(found, distance_scale=found.distance_scale // 2)
 
-    monkeypatch.setattr(SparseVector, "calibrate", calibrate)
+    monkeypatch.setattr(SparseVector, "calibrate_on", calibrate_on)
     done = command("--runs", 0, "--unit", "record", "--json")
     assert done.exit_code == 1
     values = json.loads(done.output)

@@ -183,7 +183,7 @@ def test_the_mean_is_placed_by_whole_numbers_alone(name, norm):
     """Totals over N, over the step, rounded down: as fractions say, for sizes that are no powers of two."""
     distance = DISTANCES[name][0]
     data = records_of(name, 37, seed=3)
-    found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=37, simulated=37, unit=abcdp.Unit())
+    found = PrivateSummary(1.0, 1e-6, norm).calibrate(distance, records=37, simulated=37, unit=abcdp.Unit())
     assert found.contribution is not None
     totals, count = found.contribution.totals(data)
     assert count == 37
@@ -195,7 +195,7 @@ def test_the_mean_is_placed_by_whole_numbers_alone(name, norm):
         else Fraction(2) ** -found.contribution.bits
     )
     want = [math.floor(total * unit / 37 / Fraction(step)) for total, step in zip(totals, found.steps, strict=True)]
-    assert found.place_records(distance, data).tolist() == want
+    assert found.quantise_records(distance, data).tolist() == want
 
 
 @pytest.mark.parametrize("norm", ["l1", "box", "l2"])
@@ -207,21 +207,21 @@ def test_the_mean_is_placed_by_whole_numbers_alone(name, norm):
 )
 def test_neighbours_move_the_integers_within_what_is_charged(name, unit, norm):
     distance = DISTANCES[name][0]
-    found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=8, simulated=8, unit=unit)
+    found = PrivateSummary(1.0, 1e-6, norm).calibrate(distance, records=8, simulated=8, unit=unit)
     for seed in range(30):
         data = records_of(name, 9, seed=seed)
         other = data[:-1] if unit.at_least else data.copy()
         if not unit.at_least:
             data, other = data[:8], other[:8]
             other[: unit.records] = records_of(name, unit.records, seed=seed + 1000)
-        gaps = np.abs(found.place_records(distance, data) - found.place_records(distance, other)).astype(object)
+        gaps = np.abs(found.quantise_records(distance, data) - found.quantise_records(distance, other)).astype(object)
         moved = {"l1": gaps.sum(), "l2": (gaps**2).sum(), "box": gaps.max()}[norm]
         assert moved <= found.sensitivity
 
 
 def test_what_is_enforced_is_chosen_where_it_costs_nothing():
     def basis(distance, norm, unit, records=500, epsilon=1.0):
-        return PrivateSummary(epsilon, 1e-6, norm).calibrated(distance, records=records, simulated=9, unit=unit).basis
+        return PrivateSummary(epsilon, 1e-6, norm).calibrate(distance, records=records, simulated=9, unit=unit).basis
 
     one = abcdp.Unit()
     for name in ("fourier", "moments of one column", "bins", "learned line", "learned bins", "no domain"):

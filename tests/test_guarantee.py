@@ -262,15 +262,15 @@ def test_only_the_librarys_own_mechanisms_touch_records(tmp_path, monkeypatch):
     class Cheap(SparseVector):
         """Claims its epsilon with a thousandth of the noise."""
 
-        def calibrate(self, grid):
-            return replace(super().calibrate(grid), distance_scale=10, threshold_scale=10)
+        def calibrate_on(self, grid):
+            return replace(super().calibrate_on(grid), distance_scale=10, threshold_scale=10)
 
     bank = abcdp.simulate(batched, MEAN, draws=50, records=300, seed=1)
     asked(bank, tmp_path)
     before = Ledger(tmp_path / "own.db").head()
     monkeypatch.setattr(execute, "answer", lambda *_: pytest.fail("computed on the data"))
     shadowed = SparseVector(1.0, 5, 0.4)
-    object.__setattr__(shadowed, "calibrated", SparseVector(1000.0, 5, 0.4).calibrated)
+    object.__setattr__(shadowed, "calibrate", SparseVector(1000.0, 5, 0.4).calibrate)
     for mechanism in (Cheap(1.0, 5, 0.4), shadowed):
         with pytest.raises(MechanismError, match="SparseVector, Nearest, PrivateSummary, as they are"):
             asked(bank, tmp_path, mechanism)
@@ -278,10 +278,10 @@ def test_only_the_librarys_own_mechanisms_touch_records(tmp_path, monkeypatch):
 
 
 def test_a_guarantee_is_as_weak_as_its_weakest_ground():
-    found = SCAN.calibrated(MEAN, records=300, simulated=300, unit=Unit())
+    found = SCAN.calibrate(MEAN, records=300, simulated=300, unit=Unit())
 
     class Clipping:
-        epsilon, delta, stated, basis = found.epsilon, 0.0, found.stated, "enforced"
+        epsilon, delta, real_sensitivity, basis = found.epsilon, 0.0, found.real_sensitivity, "enforced"
 
     assert guarantee_of(SCAN, found, MEAN, Unit()).basis == "derived"
     assert guarantee_of(SCAN, Clipping(), MEAN, Unit()).basis == "enforced"
@@ -519,8 +519,8 @@ def test_a_delta_never_adds_noise_to_sparse_vector():
     """Where composition allows no more than adding up, the run is the pure one, to the integer."""
     grid = Grid.covering(0.01, 0.0, 2.0)
     for accept, delta in itertools.product((1, 2, 3, 10, 40), (1e-100, 1e-12, 1e-6, 1e-3)):
-        pure = SparseVector(1.0, accept, 0.1, resample=True).calibrate(grid)
-        found = SparseVector(1.0, accept, 0.1, resample=True, delta=delta).calibrate(grid)
+        pure = SparseVector(1.0, accept, 0.1, resample=True).calibrate_on(grid)
+        found = SparseVector(1.0, accept, 0.1, resample=True, delta=delta).calibrate_on(grid)
         assert found.distance_scale <= pure.distance_scale
         assert found.threshold_scale <= pure.threshold_scale
         assert (found.delta == 0.0) == (accept * found.epsilon_each <= 1)

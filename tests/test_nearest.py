@@ -14,7 +14,7 @@ from scipy import stats
 
 import abcdp
 from abcdp.errors import BankError, MechanismError
-from abcdp.mechanisms import Contest, Grid, Nearest, mechanism_from_json
+from abcdp.mechanisms import Grid, Nearest, NoisyMin, mechanism_from_json
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.owner import execute, requests
 from abcdp.owner.records import PrivateData
@@ -39,7 +39,7 @@ def test_the_contest_is_a_sort_whatever_the_pieces(data):
     rho = np.array(data.draw(st.lists(st.integers(0, 6), min_size=size, max_size=size)))
     allowed = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
     noise = np.array([data.draw(st.lists(st.integers(0, 5), min_size=size, max_size=size)) for _ in range(runs)])
-    contest = Contest(accept, runs)
+    contest = NoisyMin(accept, runs)
     for part in np.array_split(np.arange(size), data.draw(st.integers(1, 4))):
         contest.feed(rho[part], allowed[part], noise[:, part])
     for run, outcome in enumerate(contest.outcomes()):
@@ -50,7 +50,7 @@ def test_the_contest_is_a_sort_whatever_the_pieces(data):
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.floats(1e-3, 100), st.integers(1, 2000), st.floats(1e-6, 1.0))
 def test_the_cost_is_never_above_the_budget_and_within_a_percent(epsilon, accept, sensitivity):
-    found = Nearest(epsilon, accept).calibrate(Grid.covering(sensitivity, 0.0, 2.0))
+    found = Nearest(epsilon, accept).calibrate_on(Grid.covering(sensitivity, 0.0, 2.0))
     assert Fraction(str(epsilon)) * Fraction(99, 100) <= found.epsilon <= Fraction(str(epsilon))
     assert found.epsilon == Fraction(2 * accept * found.grid.sensitivity, found.scale)
 
@@ -80,7 +80,7 @@ def test_the_kernel_has_these_probabilities(alpha):
     from scipy import stats
 
     rho, runs = [2, 0, 1, 4], 60_000
-    contest = Contest(2, runs)
+    contest = NoisyMin(2, runs)
     noise = SeededNoise(8).exponential(3, runs * 4).reshape(runs, 4)
     contest.feed(np.array(rho), np.ones(4, bool), noise)
     sets = list(itertools.combinations(range(4), 2))
@@ -144,12 +144,12 @@ def test_a_release_of_the_nearest_draws(tmp_path):
 def test_a_shard_at_a_time_is_the_whole_bank_at_once():
     bank = abcdp.simulate(batched, MEAN, draws=500, records=50, seed=3, shard=64)
     data = PrivateData(np.zeros(50))
-    found = Nearest(1.0, 7).calibrated(MEAN, records=50, simulated=50, unit=abcdp.Unit())
+    found = Nearest(1.0, 7).calibrate(MEAN, records=50, simulated=50, unit=abcdp.Unit())
     streamed = execute.run_nearest(bank, data, found, SeededNoise(4), runs=3)
     noise = SeededNoise(4)
     drawn = np.concatenate([noise.exponential(found.scale, 3 * p.rows).reshape(3, -1) for p in bank.parts], axis=1)
-    contest = Contest(7, 3)
-    placed = found.grid.place(bank.distance.compare(bank.rows, bank.distance.reference(data.records)))
+    contest = NoisyMin(7, 3)
+    placed = found.grid.quantise(bank.distance.compare(bank.rows, bank.distance.reference(data.records)))
     contest.feed(placed, bank.status == 0, drawn)
     assert contest.outcomes() == streamed
 
@@ -161,7 +161,7 @@ def test_a_shard_at_a_time_is_the_whole_bank_at_once():
 @given(st.floats(1e-3, 100), st.integers(1, 2000), st.sampled_from([1e-9, 1e-6, 1e-3]))
 def test_a_delta_never_costs_more_than_the_budget_nor_adds_noise(epsilon, accept, delta):
     grid = Grid.covering(0.01, 0.0, 2.0)
-    pure, found = Nearest(epsilon, accept).calibrate(grid), Nearest(epsilon, accept, delta).calibrate(grid)
+    pure, found = Nearest(epsilon, accept).calibrate_on(grid), Nearest(epsilon, accept, delta).calibrate_on(grid)
     assert found.epsilon <= Fraction(str(epsilon))
     assert found.deviation <= pure.deviation
     if found.shape == "gumbel":
@@ -176,9 +176,9 @@ def test_a_delta_never_costs_more_than_the_budget_nor_adds_noise(epsilon, accept
 
 def test_a_delta_pays_from_a_handful_of_winners_on():
     grid = Grid.covering(0.01, 0.0, 2.0)
-    shapes = [Nearest(1.0, c, 1e-6).calibrate(grid).shape for c in (1, 5, 20, 1000)]
+    shapes = [Nearest(1.0, c, 1e-6).calibrate_on(grid).shape for c in (1, 5, 20, 1000)]
     assert shapes == ["exponential", "exponential", "gumbel", "gumbel"]
-    many = Nearest(1.0, 1000).calibrate(grid).deviation / Nearest(1.0, 1000, 1e-6).calibrate(grid).deviation
+    many = Nearest(1.0, 1000).calibrate_on(grid).deviation / Nearest(1.0, 1000, 1e-6).calibrate_on(grid).deviation
     assert 10 < many < 12
 
 

@@ -79,9 +79,9 @@ class Prepared:
 
 def literal_sparse_vector(mechanism):
     """Algorithm 1, one draw after another."""
-    bank, found, noise = in_memory(), mechanism.calibrated(MEAN, **PUBLIC), Prepared()
+    bank, found, noise = in_memory(), mechanism.calibrate(MEAN, **PUBLIC), Prepared()
     levels = list(found.threshold + noise.laplace(found.threshold_scale, found.thresholds))
-    placed = found.grid.place(MEAN.compare(np.nan_to_num(bank.rows), MEAN.reference(DATA.records)))
+    placed = found.grid.quantise(MEAN.compare(np.nan_to_num(bank.rows), MEAN.reference(DATA.records)))
     accepted = []
     for row, drawn in enumerate(noise.laplace(found.distance_scale, DRAWS)):
         if len(accepted) == mechanism.accept:
@@ -93,8 +93,8 @@ def literal_sparse_vector(mechanism):
 
 
 def literal_nearest(mechanism):
-    bank, found = in_memory(), mechanism.calibrated(MEAN, **PUBLIC)
-    placed = found.grid.place(MEAN.compare(np.nan_to_num(bank.rows), MEAN.reference(DATA.records)))
+    bank, found = in_memory(), mechanism.calibrate(MEAN, **PUBLIC)
+    placed = found.grid.quantise(MEAN.compare(np.nan_to_num(bank.rows), MEAN.reference(DATA.records)))
     noisy = placed - Prepared().exponential(found.scale, DRAWS)
     fine = [row for row in range(DRAWS) if bank.status[row] == 0]
     return tuple(sorted(sorted(fine, key=lambda row: (noisy[row], row))[: mechanism.accept]))
@@ -102,10 +102,10 @@ def literal_nearest(mechanism):
 
 def answers(bank):
     for mechanism in (SparseVector(20.0, 9, 0.4), SparseVector(40.0, 9, 0.3, resample=True)):
-        (found,) = execute.run_sparse_vector(bank, DATA, mechanism.calibrated(MEAN, **PUBLIC), Prepared())
+        (found,) = execute.run_sparse_vector(bank, DATA, mechanism.calibrate(MEAN, **PUBLIC), Prepared())
         yield mechanism, found.accepted
     mechanism = Nearest(10.0, 12)
-    (found,) = execute.run_nearest(bank, DATA, mechanism.calibrated(MEAN, **PUBLIC), Prepared())
+    (found,) = execute.run_nearest(bank, DATA, mechanism.calibrate(MEAN, **PUBLIC), Prepared())
     yield mechanism, found.accepted
 
 
@@ -134,7 +134,7 @@ def test_a_bank_on_disk_gives_the_answer_of_one_in_memory(rows, tmp_path):
 def test_a_private_summary_reads_no_row():
     bank = in_memory()
     bank._read = lambda shard: pytest.fail("read a shard")
-    calibration = abcdp.PrivateSummary(1.0).calibrated(MEAN, **PUBLIC)
+    calibration = abcdp.PrivateSummary(1.0).calibrate(MEAN, **PUBLIC)
     assert execute.run_private_summary(bank, DATA, calibration, SeededNoise(1)).shape == (1, 2)
 
 
@@ -149,7 +149,7 @@ def test_only_the_next_shard_is_read_ahead():
             drawn.append(len(read))
             return super().exponential(scale, size)
 
-    execute.run_nearest(bank, DATA, Nearest(10.0, 12).calibrated(MEAN, **PUBLIC), Watching())
+    execute.run_nearest(bank, DATA, Nearest(10.0, 12).calibrate(MEAN, **PUBLIC), Watching())
     assert read == list(range(12))
     assert all(seen <= number + 2 for number, seen in enumerate(drawn))
 
@@ -219,7 +219,7 @@ from bench.private_side import stored_bank
 bank = stored_bank(Path(sys.argv[1]), 300_000, 1 << 13)
 data = PrivateData(np.zeros(100))
 mechanism = abcdp.Nearest(1.0, 50)
-calibration = mechanism.calibrated(bank.distance, records=100, simulated=bank.records, unit=abcdp.Unit())
+calibration = mechanism.calibrate(bank.distance, records=100, simulated=bank.records, unit=abcdp.Unit())
 keys = [(shard.seed, shard.number) for shard in bank.parts]
 for part in (bank.select(keys[: len(keys) // 10]), bank):
     part.verify()

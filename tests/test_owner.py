@@ -481,7 +481,7 @@ def test_the_private_step_does_the_same_work_whatever_the_data(bank, records, mo
                 return noise.laplace(scale, size)
 
         mechanism = abcdp.SparseVector(epsilon=1.0, accept=2, threshold=threshold, resample=True)
-        calibration = abcdp.mechanisms.calibrate(
+        calibration = abcdp.mechanisms.calibrate_on(
             mechanism, bank.distance, records=300, simulated=300, unit=abcdp.Unit()
         )
         execute.run_sparse_vector(bank, PrivateData(data), calibration, Counting())
@@ -492,12 +492,12 @@ def test_the_private_step_does_the_same_work_whatever_the_data(bank, records, mo
 
 def test_a_shard_at_a_time_is_the_whole_bank_at_once(bank, records):
     """The same seeded noise, streamed by shards and fed in one piece."""
-    calibration = abcdp.mechanisms.calibrate(MECHANISM, bank.distance, records=300, simulated=300, unit=abcdp.Unit())
+    calibration = abcdp.mechanisms.calibrate_on(MECHANISM, bank.distance, records=300, simulated=300, unit=abcdp.Unit())
     (streamed,) = execute.run_sparse_vector(bank, PrivateData(records), calibration, SeededNoise(9))
     noise = SeededNoise(9)
     scan = abcdp.mechanisms.Scan(calibration, noise.laplace(calibration.threshold_scale, 1)[None])
     drawn = np.concatenate([noise.laplace(calibration.distance_scale, part.rows) for part in bank.parts])
-    distances = calibration.grid.place(bank.distance.compare(bank.rows, bank.distance.reference(records)))
+    distances = calibration.grid.quantise(bank.distance.compare(bank.rows, bank.distance.reference(records)))
     scan.feed(distances, bank.status == 0, drawn[None])
     assert scan.outcomes()[0] == streamed
 

@@ -13,7 +13,7 @@ import pytest
 
 import abcdp
 from abcdp.experiments.public import public_distances
-from abcdp.mechanisms import SparseVector, calibrate
+from abcdp.mechanisms import SparseVector
 from abcdp.paper import EXPERIMENTS, convergence, fig1, make
 from abcdp.sampling.noise import SeededNoise
 
@@ -140,7 +140,7 @@ def test_runs_without_a_stop_against_a_loop():
     data, _, _ = abcdp.models.mixture.run(np.full((1, 5), 0.2), 200, np.random.default_rng(2))
     distances = public_distances(bank, data[0])
     mechanism = SparseVector(1.0, 3, 0.25)
-    calibration = calibrate(mechanism, bank.distance, records=200, simulated=200, unit=abcdp.Unit(), sensitivity=0.001)
+    calibration = mechanism.calibrate(bank.distance, records=200, simulated=200, unit=abcdp.Unit(), sensitivity=0.001)
     found = convergence.errors_without_stop(calibration, distances, bank.theta, 0.25, 50, 9)
     noise = SeededNoise(9)
     levels = calibration.threshold + noise.laplace(calibration.threshold_scale, 50)
@@ -148,7 +148,7 @@ def test_runs_without_a_stop_against_a_loop():
     plain = bank.theta[distances <= 0.25].mean(axis=0)
     more = 0
     for run in range(50):
-        chosen = calibration.grid.place(distances) + drawn[run] <= levels[run]
+        chosen = calibration.grid.quantise(distances) + drawn[run] <= levels[run]
         mean = bank.theta[chosen].mean(axis=0) if chosen.any() else bank.theta.mean(axis=0)
         assert found[run] == pytest.approx(np.linalg.norm(mean - plain), abs=1e-12)
         assert (found[run] == 0) == np.array_equal(chosen, distances <= 0.25)

@@ -16,7 +16,7 @@ import pytest
 
 import abcdp
 from abcdp.experiments.public import public_distances
-from abcdp.mechanisms import SparseVector, calibrate
+from abcdp.mechanisms import SparseVector
 from abcdp.models import _covid, _tuberculosis
 from abcdp.models._mixture import TRUTH
 from abcdp.paper import EXPERIMENTS, Claim, fig2, fig3, fig4, fig5, make, write_page
@@ -265,13 +265,13 @@ def test_a_run_of_figure_2_against_a_loop(tmp_path, delta):
                 chosen = [t for t in range(300) if rho[t] <= tau][:c]
             else:
                 mechanism = SparseVector(epsilon, c, tau, resample)
-                cal = calibrate(
-                    mechanism, bank.distance, records=150, simulated=150, unit=abcdp.Unit(), sensitivity=stated
+                cal = mechanism.calibrate(
+                    bank.distance, records=150, simulated=150, unit=abcdp.Unit(), sensitivity=stated
                 )
                 levels = noise.laplace(cal.threshold_scale, c if resample else 1)
                 drawn = noise.laplace(cal.distance_scale, 300)
                 chosen = []
-                for t, value in enumerate(cal.grid.place(rho)):
+                for t, value in enumerate(cal.grid.quantise(rho)):
                     if len(chosen) < c and value + drawn[t] <= cal.threshold + levels[len(chosen) if resample else 0]:
                         chosen.append(t)
             mean = theta[chosen].mean(axis=0) if chosen else np.full(5, 0.2)
@@ -374,9 +374,10 @@ def test_figure_4_protects_whom_it_says(tmp_path, monkeypatch):
 
     def recording(mechanism, distance, **settings):
         asked.add((distance.columns, mechanism.epsilon, mechanism.resample, settings["unit"], settings["sensitivity"]))
-        return calibrate(mechanism, distance, **settings)
+        return shipped(mechanism, distance, **settings)
 
-    monkeypatch.setattr(fig4, "calibrate", recording)
+    shipped = SparseVector.calibrate
+    monkeypatch.setattr(SparseVector, "calibrate", recording)
     config = fig4.Config(draws=50, repetitions=2, runs=1)
     fig4.compute(config, Work(tmp_path, "fig4", config))
     person, pair = abcdp.Unit(records=18, change=1.0), abcdp.Unit(records=18, change=(0.0, 1.0))
@@ -478,7 +479,7 @@ def test_a_repetition_of_figure_5_against_a_loop(tmp_path):
         for kind in ("resample", "one draw"):
             row = fig5.row_of(found, 4, kind)
             mechanism = SparseVector(200.0, 3, 150.0, kind == "resample")
-            cal = calibrate(mechanism, bank.distance, records=4, simulated=4, unit=abcdp.Unit())
+            cal = mechanism.calibrate(bank.distance, records=4, simulated=4, unit=abcdp.Unit())
             for order, error, count in zip(
                 [range(30), *orders],
                 [row["in_the_banks_order"][number], *row["errors"][number]],
@@ -490,7 +491,7 @@ def test_a_repetition_of_figure_5_against_a_loop(tmp_path):
                 chosen = []
                 for t, extra in zip(order, drawn, strict=True):
                     level = levels[len(chosen) % len(levels)]
-                    if len(chosen) < 3 and cal.grid.place(np.array([rho[t]]))[0] + extra <= cal.threshold + level:
+                    if len(chosen) < 3 and cal.grid.quantise(np.array([rho[t]]))[0] + extra <= cal.threshold + level:
                         chosen.append(t)
                 assert count == len(chosen)
                 assert error == pytest.approx(off(bank.theta, chosen, found), rel=1e-4)

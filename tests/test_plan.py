@@ -20,7 +20,7 @@ from abcdp.bank import Header, Shard, ShardData
 from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, PosteriorWarning, UnitError
 from abcdp.experiments.public import CommonNoise, public_release
 from abcdp.ledger import Ledger
-from abcdp.mechanisms import Nearest, PrivateSummary, Scan, SparseVector, calibrate
+from abcdp.mechanisms import Nearest, PrivateSummary, Scan, SparseVector
 from abcdp.owner import execute, requests
 from abcdp.owner.records import PrivateData
 from abcdp.planning import trial
@@ -123,7 +123,7 @@ def test_a_large_bank_is_read_in_pieces_with_the_same_result(tmp_path, monkeypat
 def literal(distances, allowed, calibration, noise, levels):
     """The paper's Algorithm 1 as a loop; returns the accepted rows."""
     accepted = []
-    for t, rho in enumerate(calibration.grid.place(distances)):
+    for t, rho in enumerate(calibration.grid.quantise(distances)):
         level = calibration.threshold + levels[len(accepted) if calibration.resample else 0]
         if allowed[t] and rho + noise[t] <= level:
             accepted.append(t)
@@ -153,7 +153,7 @@ def test_the_numbers_are_those_of_a_literal_run(some_fail, option):
         distances = MEAN.compare(np.nan_to_num(bank.rows), bank.rows[row])
         allowed = (bank.status == 0) & (np.arange(300) != row)
         for i, mechanism in enumerate(mechanisms):
-            c = calibrate(mechanism, MEAN, records=50, simulated=50, unit=UNIT)
+            c = mechanism.calibrate(MEAN, records=50, simulated=50, unit=UNIT)
             noise = CommonNoise(4, 1, k)
             one_sided = c.noise == "exponential"
             levels, drawn = (
@@ -185,7 +185,7 @@ def test_the_numbers_of_the_nearest_draws_are_those_of_a_literal_run(some_fail):
         allowed = (bank.status == 0) & (np.arange(300) != row)
         for i, setting in enumerate(settings):
             c = trial.calibration(setting)
-            placed = c.grid.place(MEAN.compare(np.nan_to_num(bank.rows), bank.rows[row]))
+            placed = c.grid.quantise(MEAN.compare(np.nan_to_num(bank.rows), bank.rows[row]))
             pairs = np.random.default_rng([4, 1, k, 0]).standard_exponential((300 if i == 0 else allowed.sum(), 2))
             if i == 0:
                 noisy = np.where(allowed, placed - np.floor(c.scale * pairs[:, 1]), np.inf)
@@ -323,11 +323,11 @@ def realised(bank, mechanisms, count, seed):
     truth = abcdp.models.mixture.draw(count, rng)
     data, _, _ = abcdp.models.mixture.run(truth, bank.records, rng)
     sizes = {"records": bank.records, "simulated": bank.records}
-    calibrations = [calibrate(m, bank.distance, unit=UNIT, **sizes) for m in mechanisms]
+    calibrations = [m.calibrate(bank.distance, unit=UNIT, **sizes) for m in mechanisms]
     first, noise, spread = calibrations[0], SeededNoise(seed), bank.theta.std(axis=0)
     out = np.empty((count, len(mechanisms)))
     for k in range(count):
-        placed = first.grid.place(bank.distance.compare(bank.rows, bank.distance.reference(data[k])))
+        placed = first.grid.quantise(bank.distance.compare(bank.rows, bank.distance.reference(data[k])))
         draw = running.threshold_noise(first, noise)
         levels = draw(first.threshold_scale, first.thresholds)[None]
         drawn = draw(first.distance_scale, bank.draws)[None]
@@ -972,13 +972,13 @@ def test_an_experiment_answers_as_a_release_would(some_fail, mechanism):
     bank = some_fail
     data = np.random.default_rng(1).normal(0.5, 1.0, 50)
     found = public_release(bank, data, mechanism, unit=UNIT, seed=8)
-    calibration = mechanism.calibrated(bank.distance, records=50, simulated=50, unit=UNIT)
+    calibration = mechanism.calibrate(bank.distance, records=50, simulated=50, unit=UNIT)
     answer = execute.answer(bank, PrivateData(data[:, None]), calibration, SeededNoise(8))
     assert {name: getattr(found, name) for name in answer} == answer
     assert found.seeded
     assert found.guarantee.epsilon == mechanism.epsilon
     assert found.guarantee.delta == calibration.delta
-    assert found.guarantee.sensitivity == calibration.stated
+    assert found.guarantee.sensitivity == calibration.real_sensitivity
     assert abcdp.Release.from_bytes(found.to_bytes()) == found
     assert public_release(bank, data, mechanism, unit=UNIT, seed=8) == found
     assert public_release(bank, data, mechanism, unit=UNIT, seed=9) != found

@@ -17,7 +17,7 @@ from abcdp.errors import BankError, DistanceError, MechanismError, PosteriorWarn
 from abcdp.experiments.public import public_distances, public_release, run_many
 from abcdp.inference.weights import effective_size, log_likelihoods, nearest, resampled
 from abcdp.ledger import Ledger
-from abcdp.mechanisms import PrivateSummary, SparseVector, calibrate
+from abcdp.mechanisms import PrivateSummary, SparseVector
 from abcdp.mechanisms.composition import zcdp_rho
 from abcdp.mechanisms.private_summary import gaussian_scale
 from abcdp.models._mixture import TRUTH
@@ -90,7 +90,7 @@ def test_all_entries_can_cross_a_grid_line_at_once(norm):
 
     distance = Hairs(list(range(WIDTH)), domain=((0, 1),) * WIDTH)
     mechanism = PrivateSummary(1.0, delta=1e-6, norm=norm)
-    found = mechanism.calibrated(distance, records=1, simulated=1, unit=ONE)
+    found = mechanism.calibrate(distance, records=1, simulated=1, unit=ONE)
     line = np.ceil(0.5 / np.array(found.steps)) * np.array(found.steps)
     above = np.where(line / found.steps >= np.ceil(0.5 / np.array(found.steps)), line, np.nextafter(line, 1.0))
     below = np.nextafter(above - distance.hair, 1.0)  # less than a hair apart, without rounding
@@ -116,13 +116,13 @@ SHAPES = {"l1": "laplace", "l2": "gaussian", "box": "box"}
     st.sampled_from([1e-9, 1e-5, 0.1]),
 )
 def test_the_cost_is_never_above_the_budget_and_within_a_percent(epsilon, records, distance, norm, delta):
-    found = PrivateSummary(epsilon, delta, norm).calibrated(distance.fitted(1), records=records, simulated=10, unit=ONE)
+    found = PrivateSummary(epsilon, delta, norm).calibrate(distance.fitted(1), records=records, simulated=10, unit=ONE)
     assert found.shape == SHAPES[norm]
     assert found.law == Law(SHAPES[norm], found.scale)
     assert Fraction(str(epsilon)) * Fraction(99, 100) <= found.epsilon <= Fraction(str(epsilon))
     if norm == "l1":
-        assert found.scale * found.steps[0] * epsilon == pytest.approx(found.stated, rel=0.01)
-        assert found.scale * found.steps[0] * epsilon >= found.stated
+        assert found.scale * found.steps[0] * epsilon == pytest.approx(found.real_sensitivity, rel=0.01)
+        assert found.scale * found.steps[0] * epsilon >= found.real_sensitivity
     if norm == "box":
         moves = distance.fitted(1).entry_sensitivities(records, ONE)
         if found.basis == "enforced":
@@ -131,7 +131,7 @@ def test_the_cost_is_never_above_the_budget_and_within_a_percent(epsilon, record
         wide = moves > moves.max() / 200
         assert found.scale * np.array(found.steps)[wide] * epsilon == pytest.approx(moves[wide], rel=0.01)
     if norm == "l2":
-        rho = (found.stated / (found.scale * found.steps[0])) ** 2 / 2
+        rho = (found.real_sensitivity / (found.scale * found.steps[0])) ** 2 / 2
         assert rho <= zcdp_rho(epsilon, delta)
         assert rho == pytest.approx(zcdp_rho(epsilon, delta), rel=0.01)
 
@@ -149,12 +149,12 @@ def neighbours(rng, low, high, records=20):
 def test_neighbours_move_the_integers_by_at_most_the_sensitivity(name, norm, toy):
     distance = {"mmd": toy[0].distance, "mean": MEAN, "learned": toy[1].bank.distance}[name]
     low, high = (-5.0, 5.0) if name == "mean" else (0.0, 5.0)
-    found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=20, simulated=20, unit=ONE)
+    found = PrivateSummary(1.0, 1e-6, norm).calibrate(distance, records=20, simulated=20, unit=ONE)
     rng = np.random.default_rng(5)
     worst = 0
     for _ in range(300):
         data, other = neighbours(rng, low, high)
-        steps = np.abs(found.place_records(distance, data) - found.place_records(distance, other))
+        steps = np.abs(found.quantise_records(distance, data) - found.quantise_records(distance, other))
         worst = max(worst, int({"l1": steps.sum(), "l2": (steps**2).sum(), "box": steps.max()}[norm]))
     assert worst <= found.sensitivity
     assert worst >= 0.64 * found.sensitivity  # the bound is near what happens (a square, for L2)
@@ -173,7 +173,7 @@ class Coarse(abcdp.MeanSummary):
 def test_the_error_of_every_entry_is_charged(norm):
     """The rules of MATH in rational numbers, from what calibration decided (its steps)."""
     distance = Coarse([abcdp.Histogram(0, (0, 1, 2, 3, 5)), 0], domain=(0, 5), weights=(1.0, 0.3))
-    found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=20, simulated=20, unit=ONE)
+    found = PrivateSummary(1.0, 1e-6, norm).calibrate(distance, records=20, simulated=20, unit=ONE)
     width, error = 5, Fraction(0.001)
     steps = [Fraction(step) for step in found.steps]
     if norm == "l1":
@@ -198,9 +198,9 @@ def test_noise_scatters_as_calibrated(norm, kurtosis):
     9/5 E R^4 / (E R^2)^2.
     """
     distance = abcdp.MeanSummary([0, 1, 2, 3], domain=((0, 1), (0, 2), (0, 1), (-1, 1)))
-    found = PrivateSummary(1.0, 1e-6, norm).calibrated(distance, records=40, simulated=40, unit=ONE)
+    found = PrivateSummary(1.0, 1e-6, norm).calibrate(distance, records=40, simulated=40, unit=ONE)
     summary = np.array([0.4, 0.5, 0.6, 0.7])
-    placed = found.place(summary)
+    placed = found.quantise(summary)
     noise = running.with_noise(placed, found, SeededNoise(2), 60_000) - placed
     assert (noise**2).mean(axis=0) == pytest.approx([found.law.variance(4, whole=True)] * 4, rel=0.06)
     assert (noise**4.0).mean() / (noise**2.0).mean() ** 2 == pytest.approx(kurtosis, rel=0.12)
@@ -213,7 +213,7 @@ def test_noise_scatters_as_calibrated(norm, kurtosis):
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (5.0, 1e-3)])
 def test_gaussian_noise_keeps_its_delta(epsilon, delta):
     """The delta of the discrete law itself, summed over whole numbers: below what is claimed, and not by much."""
-    found = PrivateSummary(epsilon, delta, "l2").calibrated(MEAN_ONE, records=40, simulated=40, unit=ONE)
+    found = PrivateSummary(epsilon, delta, "l2").calibrate(MEAN_ONE, records=40, simulated=40, unit=ONE)
     shift, sigma = math.isqrt(found.sensitivity), found.scale
     k = np.arange(-12 * sigma, 12 * sigma + 1, dtype=float)
     weights = np.exp(-0.5 * (k / sigma) ** 2)
@@ -283,7 +283,7 @@ REGRESSION = abcdp.MeanSummary(
 
 def test_nine_sums_get_a_third_of_the_noise_of_their_sensitivity_13():
     """Sums over 100 records in [-1, 1]: the literature adds Laplace noise of scale 13 / epsilon to each of the nine."""
-    found = PrivateSummary(10.0).calibrated(REGRESSION, records=100, simulated=100, unit=ONE)
+    found = PrivateSummary(10.0).calibrate(REGRESSION, records=100, simulated=100, unit=ONE)
     published = 9 * 2 * 1.3**2
     assert found.shape == "box"
     assert found.mean_squared_error <= published / 3
@@ -291,8 +291,8 @@ def test_nine_sums_get_a_third_of_the_noise_of_their_sensitivity_13():
     assert (drawn**2).sum(axis=1).mean() <= 1.03 * published / 3  # 1.03: three standard errors of 20 000 draws
     assert (drawn**2).sum(axis=1).mean() == pytest.approx(found.mean_squared_error, rel=0.03)
     assert found.over_best_known == pytest.approx(1.0, abs=1e-3)
-    laplace = PrivateSummary(10.0, norm="l1").calibrated(REGRESSION, records=100, simulated=100, unit=ONE)
-    assert laplace.stated == pytest.approx(9.375, rel=1e-7)
+    laplace = PrivateSummary(10.0, norm="l1").calibrate(REGRESSION, records=100, simulated=100, unit=ONE)
+    assert laplace.real_sensitivity == pytest.approx(9.375, rel=1e-7)
     assert laplace.over_best_known == pytest.approx(9 * 2 * 0.9375**2 / found.mean_squared_error, rel=1e-3)
 
 
@@ -303,7 +303,7 @@ def test_auto_takes_the_cheapest_noise_that_the_budget_allows(toy):
     many = abcdp.MeanSummary(list(range(80)), domain=((0, 1),) * 80)
 
     def choose(distance, delta=0.0, norm="auto"):
-        return PrivateSummary(0.5, delta, norm).calibrated(distance, records=500, simulated=500, unit=ONE)
+        return PrivateSummary(0.5, delta, norm).calibrate(distance, records=500, simulated=500, unit=ONE)
 
     assert choose(learned).shape == "laplace"
     assert choose(apart).shape == choose(apart, 1e-6).shape == "box"
@@ -364,7 +364,7 @@ def test_bad_budgets_and_norms_are_refused():
         with pytest.raises(MechanismError, match=message):
             PrivateSummary(**({"epsilon": 1.0} | change))
     with pytest.raises(MechanismError, match="by hand"):
-        PrivateSummary(1.0, norm="box").calibrated(MEAN, records=10, simulated=10, unit=ONE, sensitivity=0.1)
+        PrivateSummary(1.0, norm="box").calibrate(MEAN, records=10, simulated=10, unit=ONE, sensitivity=0.1)
 
 
 @pytest.mark.parametrize("block", [1, 40, 10**6])
@@ -600,7 +600,7 @@ def test_weights_are_the_exact_likelihood():
 
 
 def summary_error(bank, epsilon, data, keep, seed):
-    found = PrivateSummary(epsilon).calibrated(bank.distance, records=5000, simulated=5000, unit=ONE)
+    found = PrivateSummary(epsilon).calibrate(bank.distance, records=5000, simulated=5000, unit=ONE)
     noise = SeededNoise(seed)
     errors = []
     for one in data:
@@ -618,7 +618,7 @@ def test_a_twentieth_of_the_budget_beats_sparse_vector(toy):
     ours = summary_error(learned.bank, 0.05, data, 100, 3)
     theirs = math.inf
     for threshold in (0.05, 0.1, 0.2):
-        found = calibrate(SparseVector(1.0, 100, threshold), bank.distance, records=5000, simulated=5000, unit=ONE)
+        found = SparseVector(1.0, 100, threshold).calibrate(bank.distance, records=5000, simulated=5000, unit=ONE)
         errors = []
         for number, one in enumerate(data):
             rows = run_many(found, public_distances(bank, one), 1, number)[0]
@@ -632,4 +632,4 @@ def test_a_summary_that_hardly_moves_is_refused_before_anything_is_charged():
     base = abcdp.MeanSummary([abcdp.Moment(0, bounds=(0, 1))])
     distance = abcdp.distance.LearnedSummary(base, ((1e-200,),), ((-1.0, 1.0),))
     with pytest.raises(abcdp.errors.MechanismError, match="sensitivity"):
-        abcdp.PrivateSummary(1.0).calibrated(distance, records=50, simulated=50, unit=abcdp.Unit())
+        abcdp.PrivateSummary(1.0).calibrate(distance, records=50, simulated=50, unit=abcdp.Unit())

@@ -28,7 +28,7 @@ def bank():
 
 
 def released(bank, epsilon, value, **changes):
-    found = PrivateSummary(epsilon).calibrated(MEAN, records=N, simulated=N, unit=abcdp.Unit())
+    found = PrivateSummary(epsilon).calibrate(MEAN, records=N, simulated=N, unit=abcdp.Unit())
     values = {
         "dataset": "d",
         "request": "",
@@ -36,7 +36,7 @@ def released(bank, epsilon, value, **changes):
         "parameters": bank.parameters,
         "bank": BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=0),
         "mechanism": PrivateSummary(epsilon),
-        "guarantee": abcdp.Guarantee(epsilon=epsilon, unit=abcdp.Unit(), sensitivity=found.stated),
+        "guarantee": abcdp.Guarantee(epsilon=epsilon, unit=abcdp.Unit(), sensitivity=found.real_sensitivity),
         "noise": "seeded",
         "summary": ReleasedSummary(values=(round(value / found.steps[0]),), steps=found.steps, law=found.law),
     }

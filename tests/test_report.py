@@ -9,7 +9,6 @@ import pytest
 import abcdp
 from abcdp.demo import demo
 from abcdp.experiments.public import run_many
-from abcdp.mechanisms import calibrate
 from abcdp.owner import requests
 from abcdp.releases.release import BankPrefix
 from abcdp.reporting.report import odds_table, report
@@ -69,7 +68,7 @@ def test_reports_of_unusual_releases(bank, tmp_path):
     empty = released(bank, tmp_path, threshold=-1e9)
     assert "No draw was accepted" in report(empty, bank, tmp_path / "e.html").read_text()
     mechanism = abcdp.SparseVector(epsilon=5.0, accept=1, threshold=0.3)
-    calibration = calibrate(mechanism, bank.distance, records=500, simulated=500, unit=abcdp.Unit())
+    calibration = mechanism.calibrate(bank.distance, records=500, simulated=500, unit=abcdp.Unit())
     rows = run_many(calibration, bank.distance.compare(bank.rows, bank.rows[0]), 1, 3)[0]
     one = abcdp.Release(
         dataset="<script>alert(1)</script>",

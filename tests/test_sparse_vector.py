@@ -16,7 +16,7 @@ from abcdp._kernels import compiled, plain
 from abcdp.cli.app import app
 from abcdp.errors import MechanismError, ReleaseError
 from abcdp.experiments.public import public_distances, public_release, run_many
-from abcdp.mechanisms import Calibration, Grid, Scan, SparseVector, calibrate, gap_weights, mechanism_from_json
+from abcdp.mechanisms import Calibration, Grid, Scan, SparseVector, gap_weights, mechanism_from_json
 from abcdp.mechanisms.composition import composed_epsilon
 from abcdp.models._mixture import TRUTH
 from abcdp.owner import requests
@@ -158,7 +158,7 @@ def test_the_cost_is_never_above_the_budget_and_within_a_percent(
     epsilon, accept, resample, sensitivity, error, largest
 ):
     grid = Grid.covering(sensitivity, error * sensitivity, largest * sensitivity)
-    found = SparseVector(epsilon, accept, 0.1, resample).calibrate(grid)
+    found = SparseVector(epsilon, accept, 0.1, resample).calibrate_on(grid)
     assert found.epsilon <= Fraction(str(epsilon))
     assert found.epsilon >= Fraction(str(epsilon)) * Fraction(99, 100)
     # recomputed by hand from the integers, row by row of the table of costs
@@ -186,7 +186,9 @@ def test_the_cost_is_never_above_the_budget_and_within_a_percent(
 )
 def test_every_option_costs_at_most_the_budget_and_nearly_all_of_it(epsilon, accept, resample, split, noise, delta):
     delta = delta if resample else 0.0
-    found = SparseVector(epsilon, accept, 0.1, resample, delta, split, noise).calibrate(Grid.covering(0.01, 0.0, 2.0))
+    found = SparseVector(epsilon, accept, 0.1, resample, delta, split, noise).calibrate_on(
+        Grid.covering(0.01, 0.0, 2.0)
+    )
     budget = Fraction(str(epsilon))
     assert budget * Fraction(99, 100) <= found.epsilon <= budget
     move, s1, s2 = found.grid.sensitivity, found.threshold_scale, found.distance_scale
@@ -201,14 +203,14 @@ def test_every_option_costs_at_most_the_budget_and_nearly_all_of_it(epsilon, acc
 def test_the_optimal_split_has_the_least_variance_of_a_comparison(accept, resample):
     """Against every other split of the budget, in units of the sensitivity: s1^2 + s2^2."""
     grid = Grid.covering(0.01, 0.0, 2.0)
-    found = SparseVector(1.0, accept, 0.1, resample, split="optimal").calibrate(grid)
+    found = SparseVector(1.0, accept, 0.1, resample, split="optimal").calibrate_on(grid)
     runs, each = (accept, 1) if resample else (1, accept)
     shares = np.linspace(0.0005, 0.9995, 20001)
     s1, s2 = runs / shares, runs * 2 * each / (1 - shares)
     least = (s1**2 + s2**2).min()
     variance = (found.threshold_scale**2 + found.distance_scale**2) / grid.sensitivity**2
     assert least * (1 - 1e-6) <= variance <= least * 1.0001
-    paper = SparseVector(1.0, accept, 0.1, resample).calibrate(grid)
+    paper = SparseVector(1.0, accept, 0.1, resample).calibrate_on(grid)
     assert variance * grid.sensitivity**2 < paper.threshold_scale**2 + paper.distance_scale**2
     ratio = Fraction(2 * each * grid.sensitivity, found.distance_scale) / Fraction(
         grid.sensitivity, found.threshold_scale
@@ -218,7 +220,7 @@ def test_the_optimal_split_has_the_least_variance_of_a_comparison(accept, resamp
 
 def test_one_sided_noise_lowers_threshold_and_distances():
     """The signs of which one must not be flipped: through the code of a release."""
-    calibration = SparseVector(1.0, 3, 0.5, True, noise="exponential").calibrate(Grid.covering(0.01, 0.0, 2.0))
+    calibration = SparseVector(1.0, 3, 0.5, True, noise="exponential").calibrate_on(Grid.covering(0.01, 0.0, 2.0))
     draw = running.threshold_noise(calibration, SeededNoise(1))
     for scale in calibration.scales:
         drawn = draw(scale, 20_000)
@@ -240,7 +242,7 @@ def test_gaps_are_those_of_the_decision_and_go_into_the_release(tmp_path):
     assert not {"gaps", "gap_step"} & set(bare.to_json())
     # at so large a budget the gaps are nearly the distances themselves
     distances = public_distances(bank, data)[list(found.accepted)]
-    scale = with_gaps.calibrated(MEAN, records=50, simulated=50, unit=abcdp.Unit()).distance_scale
+    scale = with_gaps.calibrate(MEAN, records=50, simulated=50, unit=abcdp.Unit()).distance_scale
     left = np.array(found.gaps) * found.gap_step
     assert np.abs(left - (0.3 - distances)).max() < 25 * scale * found.gap_step
     assert np.corrcoef(left, -distances)[0, 1] > 0.99
@@ -311,7 +313,7 @@ def test_the_command_releases_with_every_option(tmp_path):
 def test_a_tenth_is_a_tenth():
     """Ten runs at 0.1 fit a budget of 1: 0.1 is the decimal number, not the nearest binary one."""
     grid = Grid.covering(1.0, 0.0, 10.0)
-    assert SparseVector(0.1, 1, 1.0).calibrate(grid).epsilon <= Fraction(1, 10)
+    assert SparseVector(0.1, 1, 1.0).calibrate_on(grid).epsilon <= Fraction(1, 10)
 
 
 @settings(max_examples=500, deadline=None, derandomize=True)
@@ -328,7 +330,7 @@ def test_rounding_down_moves_by_at_most_the_integer_sensitivity(rho, move, power
 def test_rounding_to_even_would_break_the_rule():
     assert abs(np.rint(0.5) - np.rint(1.5)) == 2  # a move of one step becomes two
     grid = Grid(1.0, 1, 100)
-    assert np.diff(grid.place(np.array([0.5, 1.5])))[0] == 1
+    assert np.diff(grid.quantise(np.array([0.5, 1.5])))[0] == 1
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -337,7 +339,7 @@ def test_placed_neighbours_are_within_the_grids_sensitivity(sensitivity, rho, sh
     grid = Grid.covering(sensitivity, 0.0, 2.0)
     other = max(0.0, rho + share * sensitivity)
     moved = abs(Fraction(other) - Fraction(rho))
-    placed = grid.place(np.array([rho, other]))
+    placed = grid.quantise(np.array([rho, other]))
     assert abs(int(placed[0]) - int(placed[1])) <= max(math.ceil(moved / Fraction(grid.step)), 0)
     if moved <= Fraction(sensitivity):
         assert abs(int(placed[0]) - int(placed[1])) <= grid.sensitivity
@@ -345,11 +347,11 @@ def test_placed_neighbours_are_within_the_grids_sensitivity(sensitivity, rho, sh
 
 def test_the_grid_saturates_instead_of_wrapping():
     grid = Grid.covering(1e-3, 0.0, 2.0)
-    placed = grid.place(np.array([0.0, -1.0, 3.0, 1e300, np.inf, np.nan, -np.inf]))
+    placed = grid.quantise(np.array([0.0, -1.0, 3.0, 1e300, np.inf, np.nan, -np.inf]))
     assert placed.tolist() == [0, 0, grid.cap, grid.cap, grid.cap, grid.cap, 0]
     assert grid.threshold(1e300) == 2**52 == -grid.threshold(-1e300)
     tiny = Grid.covering(1e-200, 0.0, 2.0)
-    assert tiny.place(np.array([2.0]))[0] == tiny.cap <= 2**52
+    assert tiny.quantise(np.array([2.0]))[0] == tiny.cap <= 2**52
     for bad in [(0.0, 0.0, 1.0), (math.inf, 0.0, 1.0), (1.0, math.nan, 1.0), (1.0, 0.0, math.inf)]:
         with pytest.raises(MechanismError, match="grid needs"):
             Grid.covering(*bad)
@@ -391,7 +393,7 @@ def test_descriptions_go_through_json():
 
 def test_calibration_charges_the_numerical_error():
     distance = abcdp.MMD(0.6, (0, 5), features="exact")
-    found = calibrate(SparseVector(1.0, 2, 0.1), distance, records=500, simulated=500, unit=abcdp.Unit())
+    found = SparseVector(1.0, 2, 0.1).calibrate(distance, records=500, simulated=500, unit=abcdp.Unit())
     stated = distance.sensitivity(500, abcdp.Unit()) + 2 * distance.numerical_error(500)
     assert found.grid.sensitivity * found.grid.step >= stated
     assert distance.numerical_error(500) > 0
@@ -425,8 +427,8 @@ def test_the_papers_errors_come_out(toy, accept, epsilon, record_property):
         best = (math.inf, math.nan)
         for threshold in (0.05, 0.1, 0.2, 0.5):
             mechanism = SparseVector(epsilon, accept, threshold, resample)
-            calibration = calibrate(
-                mechanism, bank.distance, records=5000, simulated=5000, unit=abcdp.Unit(), sensitivity=2 / 5000
+            calibration = mechanism.calibrate(
+                bank.distance, records=5000, simulated=5000, unit=abcdp.Unit(), sensitivity=2 / 5000
             )
             errors = []
             for number, rho in enumerate(distances):

@@ -71,7 +71,7 @@ def test_noise_scale_is_the_papers():
 
 @pytest.mark.parametrize("resample", [False, True])
 def test_noise_scale_is_what_the_mechanism_uses(resample):
-    calibration = SparseVector(0.7, 12, 0.1, resample=resample).calibrate(Grid.covering(0.003, 0.0, 2.0))
+    calibration = SparseVector(0.7, 12, 0.1, resample=resample).calibrate_on(Grid.covering(0.003, 0.0, 2.0))
     scale = noise_scale(0.7, 0.003, 12, resample=resample)
     assert calibration.threshold_scale * calibration.grid.step == pytest.approx(scale, rel=2**-14, abs=0)
 
@@ -193,7 +193,7 @@ def test_distribution_function_against_simulated_noise(b2, alpha):
 def test_the_shipped_kernel_flips_as_often(rho, resample, alpha):
     """False failures: alpha (exact binomial test). Power: scales wrong by 10% are caught with probability 0.99."""
     mechanism, sensitivity, runs = SparseVector(1.0, 2, 0.1, resample=resample), 0.02, 200_000
-    calibration = mechanism.calibrate(Grid.covering(sensitivity, 0.0, 2.0))
+    calibration = mechanism.calibrate_on(Grid.covering(sensitivity, 0.0, 2.0))
     accepted = run_many(calibration, np.array([rho]), runs, 11)[:, 0] == 0
     flips = int(np.sum(accepted != (rho <= 0.1)))
     scale = noise_scale(1.0, sensitivity, 2, resample=resample)

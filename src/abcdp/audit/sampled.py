@@ -35,7 +35,6 @@ from abcdp.mechanisms import (
     PrivateSummary,
     SparseVector,
     SummaryCalibration,
-    calibrate,
 )
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
@@ -101,7 +100,7 @@ def _threshold_neighbours(mechanism: SparseVector, length: int, runs: int) -> Ne
     """
 
     def made(records: int, threshold: float) -> Calibration:
-        return calibrate(replace(mechanism, threshold=threshold), MEAN, records=records, simulated=records, unit=Unit())
+        return replace(mechanism, threshold=threshold).calibrate(MEAN, records=records, simulated=records, unit=Unit())
 
     # the scales in units of the sensitivity do not depend on the number of records, so any will do for the search
     trial = made(1000, 0.1)
@@ -141,7 +140,7 @@ def _nearest_neighbours(mechanism: Nearest, length: int, runs: int) -> Neighbour
     step = 1.0 / records
     output = (1,) * mechanism.accept + (0,) * far
     places = [-step * nearer if bit else step * further for bit in output]
-    calibration = mechanism.calibrated(MEAN, records=records, simulated=records, unit=Unit())
+    calibration = mechanism.calibrate(MEAN, records=records, simulated=records, unit=Unit())
     return Neighbours(_line(places, records), _data(records), calibration, output, cuts)
 
 
@@ -168,7 +167,7 @@ def _summary_neighbours(mechanism: PrivateSummary) -> Neighbours:
     """Return neighbours for a private summary of two moments, both of which one record moves by all they can."""
     distance = MeanSummary((Moment(0, bounds=(0.0, 1.0)), Moment(0, power=2, bounds=(0.0, 1.0))))
     records = 100
-    calibration = mechanism.calibrated(distance, records=records, simulated=records, unit=Unit())
+    calibration = mechanism.calibrate(distance, records=records, simulated=records, unit=Unit())
     # the second of the two has the larger moments, and its outputs lie above those of the first
     data = _data(records)[::-1]
     bank = bank_of(distance, distance.encode(data[0].records[None]), records, 1)

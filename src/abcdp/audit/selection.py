@@ -25,10 +25,10 @@ def calibrated(mechanism: Nearest) -> NearestCalibration:
 
     On any grid they have the same ratios up to its fineness. Gumbel noise needs no sums and gets a fine one.
     """
-    fine = mechanism.calibrate(Grid(1.0, 1 << 16, 1 << 52))
+    fine = mechanism.calibrate_on(Grid(1.0, 1 << 16, 1 << 52))
     if fine.shape == "gumbel":
         return fine
-    return replace(mechanism, delta=0.0).calibrate(Grid(1.0, _few(mechanism.accept), 1 << 52))
+    return replace(mechanism, delta=0.0).calibrate_on(Grid(1.0, _few(mechanism.accept), 1 << 52))
 
 
 def _few(accept: int) -> int:

@@ -44,7 +44,7 @@ def settings_for(
         size = one.at_least if one.at_least is not None else records or bank.records
         try:
             bank.distance.check_records(size, bank.records)
-            made = mechanism.calibrated(bank.distance, records=size, simulated=bank.records, unit=one)
+            made = mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=one)
             found.append(Setting(bank, one, size, made))
         except (UnitError, DistanceError, MechanismError) as error:  # of the usual units a distance need not serve all
             refused = refused or str(error)

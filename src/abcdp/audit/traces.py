@@ -155,7 +155,7 @@ def _undecided(mechanism: SparseVector | Nearest, draws: int) -> tuple[Bank, Pri
 
     Distances lie within two scales of the noise; a threshold so far below them that about `accept` of all draws pass.
     """
-    calibration = mechanism.calibrated(MEAN, records=RECORDS, simulated=RECORDS, unit=Unit())
+    calibration = mechanism.calibrate(MEAN, records=RECORDS, simulated=RECORDS, unit=Unit())
     assert isinstance(calibration, Calibration | NearestCalibration)  # noqa: S101 - both have a grid
     scale = max(calibration.scales)
     if isinstance(calibration, Calibration):
@@ -208,7 +208,7 @@ def _wanted(
     assert isinstance(calibration, Calibration | NearestCalibration)  # noqa: S101 - there is no other kind
     found = execute.true_distances(bank, data)
     allowed = np.isfinite(found)
-    distances = calibration.grid.place(found)
+    distances = calibration.grid.quantise(found)
     if isinstance(calibration, Calibration):
         return _algorithm_1(distances, allowed, bank, calibration, noise, runs)
     if calibration.shape == "gumbel":

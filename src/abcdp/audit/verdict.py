@@ -159,7 +159,7 @@ def rules_of(mechanism: Mechanism) -> tuple[Auditable | Computable, int]:
     """Return the rules of a mechanism's own integers, and the length of runs at which its loss is largest."""
     # on any grid the integers have the same ratios up to its fineness; this is the grid of a distance in [0, 1]
     if isinstance(mechanism, SparseVector):
-        return rules_on(mechanism.calibrate(Grid.covering(1e-3, 0.0, 1.0)))
+        return rules_on(mechanism.calibrate_on(Grid.covering(1e-3, 0.0, 1.0)))
     if isinstance(mechanism, Nearest):
         return rules_on(calibrated(mechanism))
     if isinstance(mechanism, PrivateSummary):

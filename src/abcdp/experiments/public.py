@@ -39,7 +39,7 @@ def public_release(
     records = as_records(data, bank.columns)
     size = len(records) if unit.at_least is None else unit.at_least  # as an owner has it: a private size is not used
     bank.distance.check_records(size, bank.records)
-    calibration = mechanism.calibrated(
+    calibration = mechanism.calibrate(
         bank.distance, records=size, simulated=bank.records, unit=unit, sensitivity=sensitivity
     )
     return Release(
@@ -144,7 +144,7 @@ def run_many(calibration: Calibration, distances: FloatArray, runs: int, seed: i
     noise = SeededNoise(seed) if isinstance(seed, int) else seed
     if not noise.seeded:
         raise MechanismError("experiments use seeded noise; a private release goes through abcdp.release.")
-    placed = calibration.grid.place(distances), np.isfinite(distances)
+    placed = calibration.grid.quantise(distances), np.isfinite(distances)
     out = np.empty((runs, calibration.accept), dtype=np.int64)
     block = max(1, _BLOCK_DRAWS // len(distances))
     for start in range(0, runs, block):

@@ -10,7 +10,7 @@ from abcdp.bank import Bank
 from abcdp.bank.status import OK
 from abcdp.experiments.public import public_distances, run_many
 from abcdp.inference.synthesize import simulate_at
-from abcdp.mechanisms import SparseVector, calibrate
+from abcdp.mechanisms import SparseVector
 from abcdp.privacy.guarantee import Unit
 from abcdp.simulation.model import Model
 
@@ -46,7 +46,7 @@ def synthesis_quality(
     noise, rejection ABC without noise; one synthetic dataset from each is compared with the data.
     """
     records = bank.records if records is None else records
-    calibration = calibrate(mechanism, bank.distance, records=records, simulated=bank.records, unit=unit)
+    calibration = mechanism.calibrate(bank.distance, records=records, simulated=bank.records, unit=unit)
     rng = np.random.default_rng(seed)
     table: dict[str, list[float]] = {"private": [], "not_private": [], "prior": [], "fresh": []}
     empty = 0

@@ -9,7 +9,7 @@ from abcdp.distance import Distance, basis_of
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import Calibrated, Mechanism
 from abcdp.mechanisms.grid import Grid
-from abcdp.mechanisms.nearest import Contest, Nearest, NearestCalibration
+from abcdp.mechanisms.nearest import Nearest, NearestCalibration, NoisyMin
 from abcdp.mechanisms.private_summary import PrivateSummary, SummaryCalibration
 from abcdp.mechanisms.sparse_vector import Calibration, Outcome, Scan, SparseVector, gap_weights
 from abcdp.privacy.guarantee import Basis, Guarantee, Unit
@@ -17,17 +17,16 @@ from abcdp.privacy.guarantee import Basis, Guarantee, Unit
 __all__ = [
     "Calibrated",
     "Calibration",
-    "Contest",
     "Grid",
     "Mechanism",
     "Nearest",
     "NearestCalibration",
+    "NoisyMin",
     "Outcome",
     "PrivateSummary",
     "Scan",
     "SparseVector",
     "SummaryCalibration",
-    "calibrate",
     "check_own",
     "gap_weights",
     "guarantee_of",
@@ -80,20 +79,7 @@ def guarantee_of(
         epsilon=mechanism.epsilon,
         delta=calibration.delta,
         unit=unit,
-        sensitivity=calibration.stated,
+        sensitivity=calibration.real_sensitivity,
         basis=basis,
         asserted_by=asserted_by,
     )
-
-
-def calibrate(
-    mechanism: SparseVector,
-    distance: Distance,
-    *,
-    records: int,
-    simulated: int,
-    unit: Unit,
-    sensitivity: float | None = None,
-) -> Calibration:
-    """Return the integers of sparse vector: :meth:`Mechanism.calibrated` with its type."""
-    return mechanism.calibrated(distance, records=records, simulated=simulated, unit=unit, sensitivity=sensitivity)

@@ -34,7 +34,7 @@ class Calibrated(Protocol):
         """The scales of all noise that it draws, in grid steps."""
 
     @property
-    def stated(self) -> float:
+    def real_sensitivity(self) -> float:
         """The sensitivity of the distance or of the summary, in the norm of the noise."""
 
 
@@ -46,7 +46,7 @@ class Mechanism(abc.ABC):
     delta: float
 
     @abc.abstractmethod
-    def calibrated(
+    def calibrate(
         self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
     ) -> Calibrated:
         """Return the integers for `records` public records compared with `simulated` ones.

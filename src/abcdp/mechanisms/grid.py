@@ -29,7 +29,7 @@ class Grid:
     step: float
     sensitivity: int
     cap: int
-    stated: float = 0.0
+    real_sensitivity: float = 0.0
 
     @classmethod
     def covering(cls, sensitivity: float, error: float, largest: float) -> Grid:
@@ -51,10 +51,10 @@ class Grid:
     ) -> Grid:
         """Return the grid for `records` public records compared with `simulated` ones, from the distance's settings."""
         size = max(records, simulated)
-        stated = distance.sensitivity(records, unit) if sensitivity is None else sensitivity
-        return cls.covering(stated, distance.numerical_error(size), distance.largest(size))
+        claimed = distance.sensitivity(records, unit) if sensitivity is None else sensitivity
+        return cls.covering(claimed, distance.numerical_error(size), distance.largest(size))
 
-    def place(self, distances: FloatArray) -> IntArray:
+    def quantise(self, distances: FloatArray) -> IntArray:
         """Return distances as integers, rounded down and saturated; NaN counts as the largest."""
         steps = np.floor(np.nan_to_num(distances / self.step, nan=float(self.cap), posinf=float(self.cap), neginf=0.0))
         return np.clip(steps, 0.0, float(self.cap)).astype(np.int64)

@@ -62,9 +62,9 @@ class NearestCalibration:
         return (self.scale,)
 
     @property
-    def stated(self) -> float:
+    def real_sensitivity(self) -> float:
         """The sensitivity of the distance that the grid covers."""
-        return self.grid.stated
+        return self.grid.real_sensitivity
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Nearest(Mechanism):
         check_delta(self.delta)
         check_accept(self.accept)
 
-    def calibrate(self, grid: Grid) -> NearestCalibration:
+    def calibrate_on(self, grid: Grid) -> NearestCalibration:
         """Return the scale on a grid, rounded up, its cost checked against the budget."""
         budget = exact(self.epsilon)
         found = NearestCalibration(grid, math.ceil(2 * self.accept * grid.sensitivity / budget), self.accept)
@@ -102,13 +102,13 @@ class Nearest(Mechanism):
         scale = math.isqrt(math.ceil(self.accept * grid.sensitivity**2 / (2 * rho))) + 1
         return NearestCalibration(grid, scale, self.accept, "gumbel", self.delta)
 
-    def calibrated(
+    def calibrate(
         self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
     ) -> NearestCalibration:
-        return self.calibrate(Grid.for_distance(distance, records, simulated, unit, sensitivity))
+        return self.calibrate_on(Grid.for_distance(distance, records, simulated, unit, sensitivity))
 
 
-class Contest:
+class NoisyMin:
     """Runs of the contest for the smallest noisy distances, over a streamed bank; ties go to the earlier row."""
 
     def __init__(self, accept: int, runs: int) -> None:

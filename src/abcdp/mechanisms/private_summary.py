@@ -59,7 +59,7 @@ class SummaryCalibration:
     shape: Shape
     sensitivity: int
     scale: int
-    stated: float
+    real_sensitivity: float
     delta: float = 0.0
     over_best_known: float = 1.0
     contribution: Contribution | None = field(default=None, compare=False, repr=False)
@@ -96,12 +96,12 @@ class SummaryCalibration:
         """The mean of the squared noise, summed over entries, in the units of the distance."""
         return self.law.variance(self.width, whole=True) * math.fsum(step**2 for step in self.steps)
 
-    def place(self, summaries: FloatArray) -> IntArray:
+    def quantise(self, summaries: FloatArray) -> IntArray:
         """Return public summaries, such as the rows of a bank, as integers, rounded down."""
-        placed: IntArray = np.clip(np.floor(summaries / np.array(self.steps)), -_CAP, _CAP).astype(np.int64)
-        return placed
+        steps: IntArray = np.clip(np.floor(summaries / np.array(self.steps)), -_CAP, _CAP).astype(np.int64)
+        return steps
 
-    def place_records(self, distance: SummaryDistance, records: npt.ArrayLike) -> IntArray:
+    def quantise_records(self, distance: SummaryDistance, records: npt.ArrayLike) -> IntArray:
         """Return the summary of records as integers, rounded down: exact from each record's own integers on."""
         if self.contribution is None:
             means = [Fraction(float(value)) for value in distance.summary(records)]
@@ -109,8 +109,8 @@ class SummaryCalibration:
             totals, count = self.contribution.totals(records)
             unit = Fraction(2) ** -self.contribution.bits / count
             means = [total * unit for total in totals]
-        placed = [mean // Fraction(step) for mean, step in zip(means, self.steps, strict=True)]
-        return np.array([min(max(value, -_CAP), _CAP) for value in placed], dtype=np.int64)
+        steps = [mean // Fraction(step) for mean, step in zip(means, self.steps, strict=True)]
+        return np.array([min(max(value, -_CAP), _CAP) for value in steps], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class PrivateSummary(Mechanism):
         if self.norm == "l2" and self.delta == 0:
             raise MechanismError("norm='l2': Gaussian noise is never pure; give a delta above 0, or choose l1 or box.")
 
-    def calibrated(
+    def calibrate(
         self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
     ) -> SummaryCalibration:
         """Return the integers; a `sensitivity` that overrides the distance's own is one in L1, for Laplace noise."""
@@ -177,7 +177,7 @@ class PrivateSummary(Mechanism):
         step = _step(float(moved) / moves.width)
         steps = math.ceil(moved / Fraction(step) + moves.width) - 1
         scale = math.ceil(steps / exact(self.epsilon))
-        return moves.calibrated((step,) * moves.width, "laplace", steps, scale, float(moves.one))
+        return moves.calibration((step,) * moves.width, "laplace", steps, scale, float(moves.one))
 
     def _box(self, moves: _Moves) -> SummaryCalibration:
         moved = [entry + 2 * moves.error for entry in moves.entries]
@@ -187,7 +187,7 @@ class PrivateSummary(Mechanism):
         steps = [math.nextafter(max(float(entry), least) / count, math.inf) for entry in moved]
         most = max(math.ceil(entry / Fraction(step)) for entry, step in zip(moved, steps, strict=True))
         scale = math.ceil(most / exact(self.epsilon))
-        return moves.calibrated(tuple(steps), "box", most, scale, float(max(moves.entries)))
+        return moves.calibration(tuple(steps), "box", most, scale, float(max(moves.entries)))
 
     def _gaussian(self, moves: _Moves) -> SummaryCalibration:
         root = Fraction(math.nextafter(math.sqrt(moves.width), math.inf))
@@ -196,7 +196,7 @@ class PrivateSummary(Mechanism):
         squared = math.floor((moved / Fraction(step) + root) ** 2)  # a sum of squares of whole numbers is one
         rho = Fraction(zcdp_rho(self.epsilon, self.delta))
         scale = math.isqrt(math.ceil(squared / (2 * rho))) + 1
-        return moves.calibrated((step,) * moves.width, "gaussian", squared, scale, float(moves.two), self.delta)
+        return moves.calibration((step,) * moves.width, "gaussian", squared, scale, float(moves.two), self.delta)
 
 
 class _Moves(abc.ABC):
@@ -224,11 +224,11 @@ class _Moves(abc.ABC):
     def entries(self) -> list[Fraction]:
         """The moves of the entries, each by itself."""
 
-    def calibrated(
-        self, steps: tuple[float, ...], shape: Shape, sensitivity: int, scale: int, stated: float, delta: float = 0.0
+    def calibration(
+        self, steps: tuple[float, ...], shape: Shape, sensitivity: int, scale: int, real: float, delta: float = 0.0
     ) -> SummaryCalibration:
         """Return the integers of a noise, of which only Gaussian noise uses up a delta."""
-        return SummaryCalibration(steps, shape, sensitivity, scale, stated, delta, contribution=self.contribution)
+        return SummaryCalibration(steps, shape, sensitivity, scale, real, delta, contribution=self.contribution)
 
     def best_known(self, epsilon: float, delta: float, two: float) -> float:
         """Return the least mean squared error, summed over entries, of the noise that is known to hide these moves.

@@ -50,9 +50,9 @@ class Calibration:
         return self.threshold_scale, self.distance_scale
 
     @property
-    def stated(self) -> float:
+    def real_sensitivity(self) -> float:
         """The sensitivity of the distance that the grid covers."""
-        return self.grid.stated
+        return self.grid.real_sensitivity
 
     @property
     def thresholds(self) -> int:
@@ -121,7 +121,7 @@ class SparseVector(Mechanism):
     Examples
     --------
     >>> grid = Grid.covering(sensitivity=0.01, error=0.0, largest=2.0)
-    >>> calibration = SparseVector(epsilon=1.0, accept=10, threshold=0.1).calibrate(grid)
+    >>> calibration = SparseVector(epsilon=1.0, accept=10, threshold=0.1).calibrate_on(grid)
     >>> calibration.distance_scale == 2 * calibration.threshold_scale
     True
     >>> bool(0.9999 < calibration.epsilon <= 1)
@@ -162,7 +162,7 @@ class SparseVector(Mechanism):
                 "run, and only many runs compose better. Use resample=True with it, or delta=0."
             )
 
-    def calibrate(self, grid: Grid) -> Calibration:
+    def calibrate_on(self, grid: Grid) -> Calibration:
         """Return the scales on a grid, rounded up, their cost checked against the budget."""
         budget = exact(self.epsilon)
         # a run is what one threshold draw serves: all accepts, or one of them
@@ -196,10 +196,10 @@ class SparseVector(Mechanism):
         first = math.ceil(move * (1 + Fraction((2.0 * accepts) ** (2.0 / 3.0))) / budget)
         return first, math.ceil(2 * accepts * move / (budget - Fraction(move, first)))
 
-    def calibrated(
+    def calibrate(
         self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
     ) -> Calibration:
-        return self.calibrate(Grid.for_distance(distance, records, simulated, unit, sensitivity))
+        return self.calibrate_on(Grid.for_distance(distance, records, simulated, unit, sensitivity))
 
 
 class Scan:

@@ -286,7 +286,7 @@ def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrate
     size = entry.records if entry.records is not None else entry.unit.at_least
     assert size is not None  # noqa: S101 - the ledger's invariant
     bank.distance.check_records(size, bank.records)
-    return mechanism.calibrated(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
+    return mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
 
 
 def _source(noise: str, calibration: Calibrated) -> Noise:

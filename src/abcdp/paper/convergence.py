@@ -15,7 +15,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp.experiments.public import public_distances, run_many
-from abcdp.mechanisms import SparseVector, calibrate
+from abcdp.mechanisms import SparseVector
 from abcdp.models import mixture
 from abcdp.models._mixture import TRUTH
 from abcdp.paper.common import COLOURS, GREY, INK, Claim, Experiment, Numbers, panels
@@ -54,8 +54,8 @@ def compute(config: Config) -> dict[str, Any]:
         for budget in config.budgets:
             mechanism = SparseVector(budget, config.accept, config.threshold)
             sensitivity = config.delta / size
-            calibration = calibrate(
-                mechanism, bank.distance, records=size, simulated=size, unit=Unit(), sensitivity=sensitivity
+            calibration = mechanism.calibrate(
+                bank.distance, records=size, simulated=size, unit=Unit(), sensitivity=sensitivity
             )
             scale = noise_scale(budget, sensitivity, config.accept)
             errors = errors_without_stop(calibration, distances, bank.theta, config.threshold, config.runs, config.seed)

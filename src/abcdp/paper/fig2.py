@@ -14,7 +14,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp.experiments.public import public_distances, run_many
-from abcdp.mechanisms import SparseVector, calibrate
+from abcdp.mechanisms import SparseVector
 from abcdp.models import mixture
 from abcdp.models._mixture import COMPONENTS, TRUTH
 from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
@@ -71,8 +71,7 @@ def compute(config: Config, work: Work) -> dict[str, Any]:
     bank = work.bank(mixture, draws=config.draws, records=config.records, seed=config.seed, shard=500)
     parameters, cells = bank.theta, settings(config)
     calibrations = {
-        cell: calibrate(
-            SparseVector(epsilon, c, tau, resample),
+        cell: SparseVector(epsilon, c, tau, resample).calibrate(
             bank.distance,
             records=config.records,
             simulated=config.records,
@@ -105,7 +104,7 @@ def compute(config: Config, work: Work) -> dict[str, Any]:
 
     runs = work.each("run", range(config.runs), run)
     table = np.array([run["results"] for run in runs])  # runs x settings x (accepted, squared, absolute)
-    sensitivity = next(iter(calibrations.values())).stated
+    sensitivity = next(iter(calibrations.values())).real_sensitivity
     return {
         "sensitivity": short(sensitivity),
         "bandwidth": bank.distance.bandwidth,  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.distance import Distance
 from abcdp.experiments.public import public_distances, run_many
-from abcdp.mechanisms import SparseVector, calibrate
+from abcdp.mechanisms import SparseVector
 from abcdp.models import covid, covid_pairs
 from abcdp.models._covid import OBSERVED, simulate_pairs, with_days
 from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, Picture, panels, short
@@ -130,8 +130,7 @@ def run_setting(kind: Kind, bank: Bank, rho: FloatArray, config: Config, noise: 
     _, who, epsilon, threshold = kind
     if epsilon is None:
         return [np.flatnonzero(rho <= threshold)[: config.accept]]
-    calibration = calibrate(
-        SparseVector(epsilon, config.accept, threshold),
+    calibration = SparseVector(epsilon, config.accept, threshold).calibrate(
         bank.distance,
         records=DAYS,
         simulated=DAYS,

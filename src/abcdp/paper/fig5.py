@@ -14,7 +14,7 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp.distance import PairedClipped
 from abcdp.experiments.public import public_distances, run_many
-from abcdp.mechanisms import Calibration, SparseVector, calibrate
+from abcdp.mechanisms import Calibration, SparseVector
 from abcdp.models import tuberculosis
 from abcdp.models._tuberculosis import PARAMETERS, TRUTH, WEIGHTS
 from abcdp.paper.common import (
@@ -93,8 +93,7 @@ def compute(config: Config, work: Work) -> dict[str, Any]:
             batch=_BATCH,
         )
         kinds = {
-            resample: calibrate(
-                SparseVector(config.epsilon, config.accept, config.threshold, resample),
+            resample: SparseVector(config.epsilon, config.accept, config.threshold, resample).calibrate(
                 bank.distance,
                 records=records,
                 simulated=records,

@@ -113,7 +113,7 @@ def _solved(problem: Problem, number: int, config: Config, work: Work) -> dict[s
     values, plain, prior = (np.concatenate([np.array(part[i]) for part in parts]) for i in range(3))
     size = problem.records
     noise = {
-        name: PrivateSummary(1.0).calibrated(one.distance, records=size, simulated=size, unit=Unit()).over_best_known
+        name: PrivateSummary(1.0).calibrate(one.distance, records=size, simulated=size, unit=Unit()).over_best_known
         for name, one in (("summary", bank), ("learned", learned.bank))
     }
     return {

@@ -318,7 +318,7 @@ def plan(
     _check_folder(learned_to)
     # a unit that the distance cannot support is refused here, before any work
     any_setting = menu.settings([epsilon], menu.accepts, lambda _: (0.0,), learned=False)[0].mechanism
-    any_setting.calibrated(bank.distance, records=records, simulated=bank.records, unit=unit)
+    any_setting.calibrate(bank.distance, records=records, simulated=bank.records, unit=unit)
 
     draws = Draws(bank)
     fitted = _learned(bank) if learn and PrivateSummary.kind in menu.kinds else None

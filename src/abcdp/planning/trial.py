@@ -191,10 +191,10 @@ class Trial:
         if key not in self._found:
             mechanism = setting.mechanism
             if isinstance(mechanism, SparseVector | Nearest):
-                self._found[key] = mechanism.calibrate(self._grid)  # all of them share the grid of the distance
+                self._found[key] = mechanism.calibrate_on(self._grid)  # all of them share the grid of the distance
             else:
                 bank = self._of(setting).bank
-                self._found[key] = mechanism.calibrated(
+                self._found[key] = mechanism.calibrate(
                     bank.distance, records=self._records, simulated=bank.records, unit=self._unit
                 )
         return self._found[key]
@@ -259,7 +259,7 @@ class Trial:
             distance: Any = self._of(setting).bank.distance
             reference = distance.project(reference[None])[0]
         noise = CommonNoise(self._seed, 3, int(truths.numbers[k]))
-        (values,) = running.with_noise(calibration.place(reference), calibration, noise)
+        (values,) = running.with_noise(calibration.quantise(reference), calibration, noise)
         return ReleasedSummary(values=tuple(map(int, values)), steps=calibration.steps, law=calibration.law)
 
     def _allowed(self, truths: Truths, k: int) -> BoolArray:
@@ -354,7 +354,7 @@ class _Scans:
     """Mechanisms that go by distance, tried on the distances to one observation with the same noise for all."""
 
     def __init__(self, distances: FloatArray, allowed: BoolArray, grid: Grid, seed: tuple[int, ...]) -> None:
-        self._stream = [(grid.place(distances), allowed)]
+        self._stream = [(grid.quantise(distances), allowed)]
         self._noise = CommonNoise(*seed)
         seen = distances[allowed]
         self._some = seen[:: -(-len(seen) // _FLIPS)]

@@ -19,9 +19,9 @@ from abcdp.distance import Distance, SummaryDistance
 from abcdp.mechanisms import (
     Calibrated,
     Calibration,
-    Contest,
     Grid,
     NearestCalibration,
+    NoisyMin,
     Outcome,
     Scan,
     SummaryCalibration,
@@ -100,9 +100,9 @@ def chosen(stream: Stream, calibration: NearestCalibration, noise: Noise, runs: 
     return [Outcome(tuple(map(int, rows)), len(allowed)) for rows in np.flatnonzero(allowed)[places]]
 
 
-def contested(stream: Stream, calibration: NearestCalibration, noise: Noise, runs: int) -> Contest:
+def contested(stream: Stream, calibration: NearestCalibration, noise: Noise, runs: int) -> NoisyMin:
     """Run the pure contest of the nearest draws over integer distances in pieces."""
-    contest = Contest(calibration.accept, runs)
+    contest = NoisyMin(calibration.accept, runs)
     for distances, fine in stream:
         drawn = noise.exponential(calibration.scale, runs * len(fine))
         contest.feed(distances, fine, drawn.reshape(runs, -1))
@@ -112,7 +112,7 @@ def contested(stream: Stream, calibration: NearestCalibration, noise: Noise, run
 def placed_summary(distance: Distance, records: FloatArray, calibration: SummaryCalibration) -> IntArray:
     """Return the summary of records in integers."""
     assert isinstance(distance, SummaryDistance)  # noqa: S101 - it was calibrated for one
-    return calibration.place_records(distance, records)
+    return calibration.quantise_records(distance, records)
 
 
 def with_noise(placed: IntArray, calibration: SummaryCalibration, noise: Noise, runs: int = 1) -> IntArray:
@@ -129,7 +129,7 @@ def _placed(bank: Bank, reference: FloatArray, grid: Grid) -> Stream:
         fine = shard.status == OK
         # a failed draw has no summary; zeros stand in, so that the work is the same, and it is not allowed to count
         rows = shard.rows if fine.all() else np.where(fine[:, None], shard.rows, 0.0)
-        yield grid.place(bank.distance.compare(rows, reference)), fine
+        yield grid.quantise(bank.distance.compare(rows, reference)), fine
 
 
 def _read_ahead(bank: Bank) -> Iterator[ShardData]:
