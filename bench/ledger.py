@@ -15,7 +15,7 @@ from abcdp.ledger import Charge, Ledger
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.chain import Entry, canonical, digest_of, entries, heads, sha256
 from abcdp.ledger.state import Kind, Rules
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from bench.measure import Table, interleaved
 
 LENGTH = 100_000

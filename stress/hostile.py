@@ -24,7 +24,7 @@ from abcdp.distance import (
     Moment,
     PairedClipped,
 )
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 FloatArray = npt.NDArray[np.float64]
 Interval = tuple[float, float]

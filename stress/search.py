@@ -34,7 +34,7 @@ from abcdp.errors import DistanceError, MechanismError, UnitError
 from abcdp.mechanisms import Calibrated, Calibration, Grid, Mechanism, PrivateSummary, SparseVector, SummaryCalibration
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from hostile import FAMILIES, GRIDS, Case, Draft, Interval, RandomSource, Source, scale_of
 from truth import within
 

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from abcdp.ledger import BudgetExceeded, Charge, Ledger, RequestBurnt
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from postgres import postgres  # noqa: F401
 
 # A server that has the ledger loaded and forks quickly; unlike fork it is safe with threads.

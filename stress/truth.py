@@ -27,7 +27,7 @@ from abcdp.distance import (
     SummaryDistance,
 )
 from abcdp.distance.regime import LARGEST
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 FloatArray = npt.NDArray[np.float64]
 Vector = list[Fraction]

@@ -26,7 +26,7 @@ from abcdp.distance import (
 from abcdp.distance.features import QuadratureFeatures, WaveFeatures, kernel_at, kernel_drop
 from abcdp.distance.regime import LARGEST
 from abcdp.errors import DistanceError, UnitError
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 exactly = settings(derandomize=True, deadline=None, max_examples=40)
 

@@ -11,7 +11,7 @@ import pytest
 
 from abcdp.distance import MMD, LearnedSummary, MeanSummary, Moment
 from abcdp.errors import DistanceError
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from hostile import Case, vanishing
 from search import Trial
 from truth import within

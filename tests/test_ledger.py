@@ -39,7 +39,7 @@ from abcdp.ledger.amount import Amount
 from abcdp.ledger.chain import Chain, Entry, canonical, digest_of, replay
 from abcdp.ledger.keys import Keys
 from abcdp.ledger.state import FaultError, Kind, Rules
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from postgres import postgres  # noqa: F401
 
 RECORDS = np.array([[31337.25, 1.0], [2.0, -4711.5], [3.0, 0.0]])

@@ -21,7 +21,7 @@ from abcdp.ledger import Charge, Ledger, LedgerClosed, LedgerError, NearCopyWarn
 from abcdp.ledger import keys as key_file
 from abcdp.ledger.upgrade import upgrade
 from abcdp.owner.records import load_records
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from postgres import postgres  # noqa: F401
 
 RECORDS = np.arange(40.0).reshape(20, 2)

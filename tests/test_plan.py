@@ -69,7 +69,7 @@ root = types.ModuleType("abcdp")  # the root imports everything; this one import
 root.__path__ = [sys.argv[1]]
 sys.modules["abcdp"] = root
 from abcdp.bank import Bank
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.planning.plan import plan
 print(json.dumps(plan(Bank(sys.argv[2]), epsilon=1.0, unit=Unit(), accept=5, truths=8, progress=False).to_json()))
 """

@@ -30,7 +30,8 @@ from abcdp.distance.base import reach
 from abcdp.distance.features import QuadratureFeatures, line_diameter
 from abcdp.distance.joint import joint_diameter
 from abcdp.errors import DistanceError, UnitError
-from abcdp.privacy.guarantee import Guarantee, Unit
+from abcdp.privacy.guarantee import Guarantee
+from abcdp.privacy.unit import Unit
 
 often = settings(derandomize=True, deadline=None, max_examples=80)
 

@@ -31,8 +31,9 @@ from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
 from abcdp.owner import register, release
 from abcdp.owner.baseline import NotPrivate, rejection
 from abcdp.planning.plan import Plan, plan
-from abcdp.privacy.guarantee import Guarantee, Unit
+from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Law
+from abcdp.privacy.unit import Unit
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 from abcdp.simulation.model import Model

@@ -12,7 +12,7 @@ from abcdp.mechanisms import SparseVector
 from abcdp.models import mixture
 from abcdp.models._mixture import TRUTH
 from abcdp.owner import register, release
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.reporting.report import report
 from abcdp.simulation.run import simulate
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp.distance import Distance
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from abcdp.audit.traces import placed_distances, placed_summaries
 from abcdp.distance import Distance, MeanDistance
 from abcdp.mechanisms import Calibration, NearestCalibration, SummaryCalibration
 from abcdp.owner.records import PrivateData
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 Pair = tuple[FloatArray, FloatArray]
 Features = Callable[[FloatArray], FloatArray]

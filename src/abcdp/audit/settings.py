@@ -14,7 +14,7 @@ from abcdp.bank.status import OK, TIMED_OUT
 from abcdp.distance import Distance, MeanSummary, Moment
 from abcdp.errors import AuditError, DistanceError, MechanismError, UnitError
 from abcdp.mechanisms import Calibrated, Mechanism
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 MEAN = MeanSummary((Moment(0, bounds=(0.0, 1.0)),))
 RECORDS = 100

@@ -30,7 +30,7 @@ from abcdp.mechanisms import (
 )
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.sampling.noise import Noise, SeededNoise
 
 _RUNS = 24

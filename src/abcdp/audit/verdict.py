@@ -41,7 +41,7 @@ from abcdp.mechanisms import (
     SparseVector,
     SummaryCalibration,
 )
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.sampling.noise import FastNoise, OpenDPNoise
 
 TOLERANCE = 1e-6  # of the exact loss, relative: rounding of sums, far below any real defect

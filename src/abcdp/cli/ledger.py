@@ -56,7 +56,7 @@ def create(
     from dataclasses import replace
 
     from abcdp.owner import register
-    from abcdp.privacy.guarantee import Unit
+    from abcdp.privacy.unit import Unit
 
     _ask_twice(epsilon, confirm_epsilon)
     whom = replace(Unit.parse(unit), name=unit_name)

@@ -205,7 +205,7 @@ def plan(
     """Choose the mechanism and its settings on simulated truths; no private data are read."""
     from abcdp.bank import Bank
     from abcdp.planning.plan import plan as make_plan
-    from abcdp.privacy.guarantee import Unit
+    from abcdp.privacy.unit import Unit
 
     check_results({out: _PLAN_SIZE, plot: PICTURE_SIZE}, pictures=[plot], folder=learned_to)
     made = make_plan(

@@ -43,7 +43,7 @@ def audit(
     from abcdp.audit import audit as run
     from abcdp.audit import plot as draw
     from abcdp.bank import Bank
-    from abcdp.privacy.guarantee import Unit
+    from abcdp.privacy.unit import Unit
 
     options: dict[str, Any] = {
         "epsilon": epsilon,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance.regime import Interval, check_interval
 from abcdp.errors import DistanceError, UnitError
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 if TYPE_CHECKING:
     from abcdp.distance.contribution import Contribution

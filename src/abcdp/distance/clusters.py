@@ -19,7 +19,7 @@ from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance.base import Norm, SummaryDistance, as_records, check_unit_size
 from abcdp.distance.regime import SMALLEST_FEATURE, check_scale
 from abcdp.errors import DistanceError, UnitError
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 STATISTICS = (
     "patients",

@@ -178,7 +178,7 @@ class MeanSummary(MeanDistance):
 
     Examples
     --------
-    >>> from abcdp.privacy.guarantee import Unit
+    >>> from abcdp.privacy.unit import Unit
     >>> distance = MeanSummary([Moment(0, bounds=(0, 1)), Moment(0, power=2, bounds=(0, 1))], weights=[1, 2])
     >>> f"{distance.sensitivity(100, Unit(), norm=1):.9f}"
     '0.030000000'

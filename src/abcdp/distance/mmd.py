@@ -17,7 +17,7 @@ from abcdp.distance.base import MOST_COLUMNS, ROUNDING, MeanDistance, Norm, as_d
 from abcdp.distance.features import KERNELS, FeatureMap, Kernel, QuadratureFeatures, WaveFeatures, kernel_chord
 from abcdp.distance.regime import LARGEST, ROOM, Interval, check_scale
 from abcdp.errors import DistanceError, UnitError
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 Features = Literal["auto", "fourier", "sobol", "random", "exact"]
 MEDIAN = "median"

@@ -24,7 +24,7 @@ from abcdp.distance.base import (
 )
 from abcdp.distance.regime import LARGEST, check_scale
 from abcdp.errors import DistanceError, UnitError
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 
 def _clean(data: npt.ArrayLike, columns: int | None = None) -> FloatArray:

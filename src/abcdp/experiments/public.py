@@ -17,8 +17,8 @@ from abcdp.bank.status import OK
 from abcdp.distance.base import as_records
 from abcdp.errors import MechanismError
 from abcdp.mechanisms import Calibration, Mechanism, guarantee_of
-from abcdp.privacy.guarantee import Unit
 from abcdp.privacy.noise_law import Law, Shape
+from abcdp.privacy.unit import Unit
 from abcdp.releases import running
 from abcdp.releases.release import BankPrefix, Release
 from abcdp.sampling.noise import Noise, SeededNoise

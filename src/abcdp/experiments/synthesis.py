@@ -11,7 +11,7 @@ from abcdp.bank.status import OK
 from abcdp.experiments.public import public_distances, run_many
 from abcdp.inference.synthesize import simulate_at
 from abcdp.mechanisms import SparseVector
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.simulation.model import Model
 
 

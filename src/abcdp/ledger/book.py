@@ -26,7 +26,7 @@ from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, NearC
 from abcdp.ledger.keys import Keys
 from abcdp.ledger.state import Kind, State
 from abcdp.ledger.store import Store
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 FORMAT = 2
 _LONGEST_NAME = 200

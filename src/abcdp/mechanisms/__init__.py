@@ -12,7 +12,8 @@ from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.nearest import Nearest, NearestCalibration, NoisyMin
 from abcdp.mechanisms.private_summary import PrivateSummary, SummaryCalibration
 from abcdp.mechanisms.sparse_vector import Calibration, Outcome, Scan, SparseVector, gap_weights
-from abcdp.privacy.guarantee import Basis, Guarantee, Unit
+from abcdp.privacy.guarantee import Basis, Guarantee
+from abcdp.privacy.unit import Unit
 
 __all__ = [
     "Calibrated",

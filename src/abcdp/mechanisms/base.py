@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 from abcdp._common.checks import is_number, is_whole
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 LARGEST_ACCEPT = 10**7
 

@@ -16,7 +16,7 @@ import numpy as np
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 _FINENESS = 16  # at least 2**16 steps to one sensitivity: calibration loses less than 2**-16 of the budget
 _CAP = 1 << 52  # integers stay exact as floats, and far from overflow when noise is added

@@ -22,7 +22,7 @@ from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_ep
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.sparse_vector import Outcome
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 _MANY = 32  # draws to each winner, from which on it pays to look for the last winner before sorting
 

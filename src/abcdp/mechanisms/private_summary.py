@@ -32,8 +32,8 @@ from abcdp.distance import Contribution, Distance, MeanDistance, SummaryDistance
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import Mechanism, check_delta, check_epsilon, exact
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
-from abcdp.privacy.guarantee import Unit
 from abcdp.privacy.noise_law import Law, Shape
+from abcdp.privacy.unit import Unit
 
 NoiseNorm = Literal["auto", "l1", "box", "l2"]
 

@@ -24,7 +24,7 @@ from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
 from abcdp.mechanisms.composition import composed_epsilon, composed_share
 from abcdp.mechanisms.grid import Grid
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 Split = Literal["paper", "optimal"]
 NoiseShape = Literal["laplace", "exponential"]

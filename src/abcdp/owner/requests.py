@@ -29,7 +29,8 @@ from abcdp.mechanisms import (
 from abcdp.mechanisms.base import exact
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData, load_records
-from abcdp.privacy.guarantee import Guarantee, Unit
+from abcdp.privacy.guarantee import Guarantee
+from abcdp.privacy.unit import Unit
 from abcdp.releases.release import BankPrefix, Release
 from abcdp.sampling.noise import FastNoise, Noise, OpenDPNoise
 

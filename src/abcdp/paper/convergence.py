@@ -19,7 +19,7 @@ from abcdp.mechanisms import SparseVector
 from abcdp.models import mixture
 from abcdp.models._mixture import TRUTH
 from abcdp.paper.common import COLOURS, GREY, INK, Claim, Experiment, Numbers, panels
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.simulation.run import simulate
 from abcdp.theory import noise_scale, posterior_error_bound
 

@@ -19,7 +19,7 @@ from abcdp.models import mixture
 from abcdp.models._mixture import COMPONENTS, TRUTH
 from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.paper.work import Work, stream
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.sampling.noise import SeededNoise
 
 if TYPE_CHECKING:

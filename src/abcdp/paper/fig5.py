@@ -32,7 +32,7 @@ from abcdp.paper.common import (
     short,
 )
 from abcdp.paper.work import Work, stream
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.sampling.noise import Noise, SeededNoise
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from abcdp.models._mixture import TRUTH as MIXTURE
 from abcdp.paper.common import GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.paper.work import Work, stream
 from abcdp.planning.trial import Draws, Setting, Trial, Truths
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.simulation.model import Model
 
 if TYPE_CHECKING:

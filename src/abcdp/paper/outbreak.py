@@ -27,7 +27,7 @@ from abcdp.models._tuberculosis import PARAMETERS, SAN_FRANCISCO, TRUTH, as_pati
 from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.paper.work import Work, stream
 from abcdp.planning.plan import BUDGETS, plan
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -37,7 +37,7 @@ from abcdp.learning.learn import learn as learned_from
 from abcdp.mechanisms import Mechanism, Nearest, PrivateSummary, SparseVector, mechanism_from_json
 from abcdp.mechanisms.base import check_delta
 from abcdp.planning.trial import MEASURES, Draws, Setting, Trial, Truths, pretend
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.simulation.model import Model
 
 Region = Mapping[str, tuple[float, float]]

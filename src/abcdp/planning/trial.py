@@ -36,7 +36,7 @@ from abcdp.mechanisms import (
     SparseVector,
     SummaryCalibration,
 )
-from abcdp.privacy.guarantee import Unit
+from abcdp.privacy.unit import Unit
 from abcdp.releases import running
 from abcdp.releases.release import ReleasedSummary
 from abcdp.sampling.noise import LARGEST_SCALE
