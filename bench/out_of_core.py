@@ -17,7 +17,7 @@ import numpy as np
 import abcdp
 from abcdp.owner import execute
 from abcdp.mechanisms import calibrate
-from abcdp.sampling.noise import FastNoise
+from abcdp.sampling.digits import FastNoise
 from abcdp.owner.records import PrivateData
 from bench.private_side import RECORDS, read, sample
 

@@ -25,7 +25,7 @@ from abcdp.experiments.public import public_release
 from abcdp.mechanisms import Scan, SparseVector
 from abcdp.planning.plan import Estimate
 from abcdp.releases.running import threshold_noise
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 from bench.measure import Table
 
 DRAWS, RECORDS, TRUTHS, FRESH = 10_000, 5000, 400, 1000

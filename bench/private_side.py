@@ -16,7 +16,9 @@ from abcdp.bank import Header, Shard, ShardData, bank_digest, write_manifest, wr
 from abcdp.mechanisms import Calibration, Scan
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
-from abcdp.sampling.noise import FastNoise, Noise, OpenDPNoise
+from abcdp.privacy.noise_law import Sampler
+from abcdp.sampling.digits import FastNoise
+from abcdp.sampling.opendp import OpenDPNoise
 from bench.measure import Table, interleaved
 
 IntArray = npt.NDArray[np.int64]
@@ -46,13 +48,13 @@ def read(bank: abcdp.Bank) -> None:
         pass
 
 
-def sample(noise: Noise, scale: int, draws: int) -> None:
+def sample(noise: Sampler, scale: int, draws: int) -> None:
     """Sample as the private step does, shard by shard."""
     for _ in range(0, draws, 1 << 14):
         noise.laplace(scale, 1 << 14)
 
 
-def step(bank: abcdp.Bank, data: PrivateData, calibration: Calibration, noise: Noise) -> None:
+def step(bank: abcdp.Bank, data: PrivateData, calibration: Calibration, noise: Sampler) -> None:
     execute.run_sparse_vector(bank, data, calibration, noise)
 
 

@@ -1,7 +1,7 @@
 """Mutants of the code that privacy rests on: one fault each, which some test must notice.
 
 `python stress/mutants.py` runs all of stress/mutants.txt and prints the verdicts, `--write` also puts them into
-docs/audit.md, and words select mutants by name or file: `python stress/mutants.py scan noise.py`.
+docs/audit.md, and words select mutants by name or file: `python stress/mutants.py scan digits.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import pytest
 
 from abcdp.audit import audit, enough_length, neighbours_for, sample
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
-from abcdp.sampling.noise import FastNoise, SeededNoise
+from abcdp.sampling.digits import FastNoise
+from abcdp.sampling.seeded import SeededNoise
 
 RUNS = 10**6
 

@@ -33,8 +33,10 @@ from abcdp.distance import LearnedSummary
 from abcdp.mechanisms import Grid, Nearest, NoisyMin, Outcome, Scan, SparseVector
 from abcdp.owner import execute
 from abcdp.privacy.noise_law import Law as SummaryLaw
+from abcdp.privacy.noise_law import Sampler
 from abcdp.releases import running
-from abcdp.sampling.noise import FastNoise, Noise, SeededNoise
+from abcdp.sampling.digits import FastNoise
+from abcdp.sampling.seeded import SeededNoise
 
 STEPS = 1 << 16  # of the grid to one sensitivity, as in a release: losses are those of continuous noise to five digits
 FEW = 8  # where every number is summed up
@@ -349,13 +351,13 @@ BROKEN = [
 # -- the shipped code with a fault in it ------------------------------------------------------------------------------
 
 
-def count_with_small_noise(case: Neighbours, side: int, runs: int, noise: Noise) -> np.ndarray:
+def count_with_small_noise(case: Neighbours, side: int, runs: int, noise: Sampler) -> np.ndarray:
     """Broken: the shipped code, with distance noise of a third of the scale that its calibration claims."""
     small = replace(case.calibration, distance_scale=case.calibration.distance_scale // 3)
     return count_output(replace(case, calibration=small), side, runs, noise)
 
 
-def count_with_one_noise_for_all(case: Neighbours, side: int, runs: int, noise: Noise) -> np.ndarray:
+def count_with_one_noise_for_all(case: Neighbours, side: int, runs: int, noise: Sampler) -> np.ndarray:
     """Broken: the shipped code, with one and the same noise on all distances of a run; it cancels between them."""
 
     class Shared:

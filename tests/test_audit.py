@@ -59,7 +59,10 @@ from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Law as SummaryLaw
 from abcdp.releases import running
-from abcdp.sampling.noise import FastNoise, OpenDPNoise, SeededNoise
+from abcdp.sampling.digits import FastNoise
+from abcdp.sampling.opendp import OpenDPNoise
+from abcdp.sampling.seeded import SeededNoise
+from abcdp.sampling.words import fill
 from broken_mechanisms import (
     BROKEN,
     CORRECT,
@@ -911,10 +914,8 @@ def test_other_noise_than_the_integers_say_is_found(change, words, monkeypatch):
 @pytest.mark.parametrize("mechanism", [SparseVector(1.0, 1, 0.5), PrivateSummary(1.0, 1e-6, norm="l2")], ids=str)
 def test_a_sampler_that_repeats_itself_is_found(mechanism, monkeypatch):
     """65 536 numbers, and then the same again: in the function that both samplers fill their blocks with."""
-    shipped = abcdp.sampling.noise._fill
-    monkeypatch.setattr(
-        abcdp.sampling.noise, "_fill", lambda size, draw: np.resize(shipped(min(size, 1 << 16), draw), size)
-    )
+    for sampler in (abcdp.sampling.digits, abcdp.sampling.opendp):
+        monkeypatch.setattr(sampler, "fill", lambda size, draw: np.resize(fill(min(size, 1 << 16), draw), size))
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=0)
     assert result.verdict == "broken"
     law = "laplace" if isinstance(mechanism, SparseVector) else "gaussian"

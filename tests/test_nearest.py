@@ -18,8 +18,9 @@ from abcdp.mechanisms import Grid, Nearest, NoisyMin, mechanism_from_json
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.owner import execute, requests
 from abcdp.owner.records import PrivateData
-from abcdp.sampling import noise
-from abcdp.sampling.noise import OpenDPNoise, SeededNoise
+from abcdp.sampling import gumbel
+from abcdp.sampling.opendp import OpenDPNoise
+from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched, failing
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5))])
@@ -237,15 +238,15 @@ def test_what_64_bits_do_not_decide_1024_do(monkeypatch):
     """With an error bound that trusts no float, every comparison goes the long way, and the winners are the same."""
     values, scale = np.arange(40) % 7, 3
     short = SeededNoise(5).gumbel(values, scale, 4, 1)
-    monkeypatch.setattr(noise, "_LOOSE", 1e6)
+    monkeypatch.setattr(gumbel, "_LOOSE", 1e6)
     words = SeededNoise(5)
     assert (words.gumbel(values, scale, 4, 1) == short).all()
     asked = []
-    shipped = noise._gumbel_key
-    monkeypatch.setattr(noise, "_gumbel_key", lambda *given: asked.append(given) or shipped(*given))
+    shipped = gumbel._gumbel_key
+    monkeypatch.setattr(gumbel, "_gumbel_key", lambda *given: asked.append(given) or shipped(*given))
     SeededNoise(5).gumbel(values, scale, 4, 2)
     assert len(asked) == 80
-    monkeypatch.setattr(noise, "_LOOSE", 2.0**-44)
+    monkeypatch.setattr(gumbel, "_LOOSE", 2.0**-44)
     asked.clear()
     SeededNoise(5).gumbel(values, scale, 4, 200)
     assert asked == []
@@ -256,7 +257,7 @@ def test_what_64_bits_do_not_decide_1024_do(monkeypatch):
 def test_keys_are_within_their_error_of_the_truth(leading, value):
     """Against 60 digits, at both ends of what the bits that are not known allow."""
     scale = 1000
-    keys, errors = noise._gumbel_keys(np.array([value]), np.array([[leading]], dtype=np.uint64), scale)
+    keys, errors = gumbel._gumbel_keys(np.array([value]), np.array([[leading]], dtype=np.uint64), scale)
     with mpmath.workdps(60):
         for v in (leading, leading + 1):
             true = value + scale * mpmath.log(-mpmath.log1p(-mpmath.mpf(v) / 2**64)) if v < 2**64 else mpmath.inf
@@ -265,12 +266,12 @@ def test_keys_are_within_their_error_of_the_truth(leading, value):
 
 
 def test_the_ends_of_the_unit_interval_are_never_certain():
-    _, errors = noise._gumbel_keys(np.array([3]), np.array([[0], [2**64 - 1]], dtype=np.uint64), 10)
+    _, errors = gumbel._gumbel_keys(np.array([3]), np.array([[0], [2**64 - 1]], dtype=np.uint64), 10)
     assert np.isinf(errors).all()
     assert (
-        noise._gumbel_key(SeededNoise(1)._words, 3, 0, 10)
+        gumbel._gumbel_key(SeededNoise(1)._words, 3, 0, 10)
         < 3
-        < noise._gumbel_key(SeededNoise(1)._words, 3, 2**64 - 1, 10)
+        < gumbel._gumbel_key(SeededNoise(1)._words, 3, 2**64 - 1, 10)
     )
 
 
@@ -287,7 +288,7 @@ def test_a_uniform_number_of_64_zeros_decides_nothing(place):
         drawn.append(count)
         return found
 
-    (winners,) = noise._smallest(words, np.array([0, 1000, 2000, 10**9]), 10, 2, 1)
+    (winners,) = gumbel._smallest(words, np.array([0, 1000, 2000, 10**9]), 10, 2, 1)
     assert winners.tolist() == [0, 1]
 
 

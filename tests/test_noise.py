@@ -19,21 +19,17 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from abcdp.errors import AbcdpError
-from abcdp.sampling import noise as module
-from abcdp.sampling.noise import (
-    LARGEST_SCALE,
-    FastNoise,
-    Noise,
-    NoiseError,
-    NoiseMissingError,
-    OpenDPNoise,
-    SeededNoise,
-)
+from abcdp.errors import AbcdpError, NoiseError, NoiseMissingError
+from abcdp.privacy.noise_law import LARGEST_SCALE, Sampler
+from abcdp.sampling import digits as module
+from abcdp.sampling import words as source
+from abcdp.sampling.digits import FastNoise
+from abcdp.sampling.opendp import OpenDPNoise
+from abcdp.sampling.seeded import SeededNoise
 
 Array = npt.NDArray[Any]
 
-SAMPLERS: list[Callable[[], Noise]] = [OpenDPNoise, FastNoise, partial(SeededNoise, 20240607)]
+SAMPLERS: list[Callable[[], Sampler]] = [OpenDPNoise, FastNoise, partial(SeededNoise, 20240607)]
 every_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["opendp", "fast", "seeded"])
 every_scale = pytest.mark.parametrize("scale", [1, 7, 1000])
 both_laws = pytest.mark.parametrize("law", ["laplace", "exponential"])
@@ -166,7 +162,7 @@ def chi_square(counts: Array, expected: Array) -> tuple[float, int]:
 @every_sampler
 @every_scale
 @both_laws
-def test_draws_follow_the_law(make: Callable[[], Noise], scale: int, law: str, alpha: float) -> None:
+def test_draws_follow_the_law(make: Callable[[], Sampler], scale: int, law: str, alpha: float) -> None:
     """False failures: alpha (chi-square; at least 200 expected per cell, the pooled rest aside).
 
     Power: a scale wrong by 6% is caught with probability 0.99, as the next test computes.
@@ -203,7 +199,7 @@ def test_both_samplers_agree(scale: int, law: str, alpha: float) -> None:
 @pytest.mark.statistical(alpha=1e-6)
 @pytest.mark.parametrize("scale", [10**6, LARGEST_SCALE])
 @every_sampler
-def test_large_scales_and_both_signs(make: Callable[[], Noise], scale: int, alpha: float) -> None:
+def test_large_scales_and_both_signs(make: Callable[[], Sampler], scale: int, alpha: float) -> None:
     """False failures: alpha (Kolmogorov-Smirnov, exact up to 1e-6 in the distribution function).
 
     Power: scales wrong by 20% or a shift by 0.06 scales are caught with probability above 0.99.
@@ -215,7 +211,7 @@ def test_large_scales_and_both_signs(make: Callable[[], Noise], scale: int, alph
 @pytest.mark.statistical(alpha=1e-6)
 @pytest.mark.parametrize("make", [FastNoise, partial(SeededNoise, 3)], ids=["fast", "seeded"])
 def test_every_digit_is_as_frequent_as_its_threshold_and_independent_of_the_next(
-    make: Callable[[], Noise], alpha: float
+    make: Callable[[], Sampler], alpha: float
 ) -> None:
     """False failures: alpha over all digits and pairs (exact binomial tests, Bonferroni).
 
@@ -263,7 +259,7 @@ def test_cubes_mix_to_the_box_law_by_counting(width: int) -> None:
 @pytest.mark.statistical(alpha=1e-6)
 @every_sampler
 @pytest.mark.parametrize(("scale", "width"), [(1, 1), (1, 3), (2, 5), (40, 9), (100_000, 2)])
-def test_box_noise_follows_its_law(make: Callable[[], Noise], scale: int, width: int, alpha: float) -> None:
+def test_box_noise_follows_its_law(make: Callable[[], Sampler], scale: int, width: int, alpha: float) -> None:
     """Shells against their counted chances, then a uniform point within the shell.
 
     False failures: alpha (three chi-square tests, Bonferroni). Power: the radius of width geometric variables instead
@@ -313,7 +309,7 @@ def test_points_of_a_small_box_are_as_frequent_as_the_law_says(alpha: float) -> 
 @pytest.mark.statistical(alpha=1e-6)
 @every_sampler
 @pytest.mark.parametrize("scale", [1, 7, 1000])
-def test_gaussian_noise_follows_its_law(make: Callable[[], Noise], scale: int, alpha: float) -> None:
+def test_gaussian_noise_follows_its_law(make: Callable[[], Sampler], scale: int, alpha: float) -> None:
     """False failures: alpha (chi-square). Power: 0.99 against a scale wrong by 6%, as for Laplace noise."""
     size = 30_000
     draws = make().gaussian(scale, size)
@@ -387,7 +383,7 @@ def test_uniform_numbers_below_a_limit_have_every_value_equally_often() -> None:
 @pytest.mark.parametrize(
     ("scale", "width"), [(5, 0), (5, -1), (5, 1.0), (5, True), (1, 17), (LARGEST_SCALE // 8, 2), (0, 2)]
 )
-def test_bad_boxes_are_refused(make: Callable[[], Noise], scale: Any, width: Any) -> None:
+def test_bad_boxes_are_refused(make: Callable[[], Sampler], scale: Any, width: Any) -> None:
     with pytest.raises(NoiseError, match=r"width=|scale="):
         make().box(scale, width, 3)
 
@@ -395,14 +391,14 @@ def test_bad_boxes_are_refused(make: Callable[[], Noise], scale: Any, width: Any
 # Never the same noise twice, except from a seed
 
 
-def fingerprint(noise: Noise) -> list[int]:
+def fingerprint(noise: Sampler) -> list[int]:
     """Return draws that coincide with others by chance about once in 10^80 times."""
     return [int(k) for k in noise.laplace(10**10, 8)]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.parametrize("make", [OpenDPNoise, FastNoise], ids=["opendp", "fast"])
-def test_forked_children_draw_differently(make: Callable[[], Noise]) -> None:
+def test_forked_children_draw_differently(make: Callable[[], Sampler]) -> None:
     noise = make()
     drawn = [fingerprint(noise)]  # the generator is warm before the fork
     for _ in range(3):
@@ -422,7 +418,7 @@ def test_forked_children_draw_differently(make: Callable[[], Noise]) -> None:
 
 
 @pytest.mark.parametrize("make", [OpenDPNoise, FastNoise], ids=["opendp", "fast"])
-def test_threads_draw_differently(make: Callable[[], Noise]) -> None:
+def test_threads_draw_differently(make: Callable[[], Sampler]) -> None:
     noise = make()
     with ThreadPoolExecutor(4) as pool:
         drawn = list(pool.map(fingerprint, [noise] * 40))
@@ -461,7 +457,7 @@ def test_fast_noise_takes_its_words_from_the_operating_system(monkeypatch: pytes
 @every_sampler
 @both_laws
 @pytest.mark.parametrize("size", [0, 1, 2])
-def test_small_sizes(make: Callable[[], Noise], law: str, size: int) -> None:
+def test_small_sizes(make: Callable[[], Sampler], law: str, size: int) -> None:
     draws = getattr(make(), law)(5, size)
     assert draws.shape == (size,)
     assert draws.dtype == np.int64
@@ -471,9 +467,9 @@ def test_small_sizes(make: Callable[[], Noise], law: str, size: int) -> None:
 @every_sampler
 @both_laws
 @pytest.mark.parametrize("size", [4095, 4096, 4097, 8193])
-def test_block_boundaries(make: Callable[[], Noise], law: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_boundaries(make: Callable[[], Sampler], law: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No draw is left out or repeated: at this scale all differ, save with probability below 1e-8."""
-    monkeypatch.setattr(module, "_BLOCK", 4096)
+    monkeypatch.setattr(source, "BLOCK", 4096)
     draws = getattr(make(), law)(LARGEST_SCALE, size)
     assert draws.shape == (size,)
     assert np.unique(draws).size == size
@@ -489,7 +485,7 @@ def test_laplace_and_geometric_have_their_signs() -> None:
 @every_sampler
 @both_laws
 @pytest.mark.parametrize("scale", [0, -3, 1.0, 2.5, True, "7", None, np.int64(7), float("nan"), LARGEST_SCALE + 1])
-def test_bad_scales_are_refused(make: Callable[[], Noise], law: str, scale: Any) -> None:
+def test_bad_scales_are_refused(make: Callable[[], Sampler], law: str, scale: Any) -> None:
     with pytest.raises(NoiseError, match="scale=") as caught:
         getattr(make(), law)(scale, 10)
     assert isinstance(caught.value, AbcdpError)
@@ -499,7 +495,7 @@ def test_bad_scales_are_refused(make: Callable[[], Noise], law: str, scale: Any)
 @every_sampler
 @both_laws
 @pytest.mark.parametrize("size", [-1, 1.0, True, None])
-def test_bad_sizes_are_refused(make: Callable[[], Noise], law: str, size: Any) -> None:
+def test_bad_sizes_are_refused(make: Callable[[], Sampler], law: str, size: Any) -> None:
     with pytest.raises(NoiseError, match="size="):
         getattr(make(), law)(7, size)
 

@@ -20,7 +20,7 @@ from abcdp.ledger import Ledger
 from abcdp.mechanisms import Nearest, SparseVector
 from abcdp.owner import execute, requests
 from abcdp.owner.records import PrivateData
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 
 DRAWS, RECORDS = 120, 50
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-1, 1)), abcdp.Moment(0, power=2, bounds=(0, 1))])
@@ -213,7 +213,7 @@ from pathlib import Path
 import numpy as np
 import abcdp
 from abcdp.owner import execute
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 from abcdp.owner.records import PrivateData
 from bench.private_side import stored_bank
 bank = stored_bank(Path(sys.argv[1]), 300_000, 1 << 13)

@@ -21,7 +21,8 @@ from abcdp.ledger import BudgetExceeded, Ledger, LedgerError, LedgerLocked, Requ
 from abcdp.owner import execute, requests
 from abcdp.owner.records import PrivateData, load_records
 from abcdp.releases.release import SCHEMA
-from abcdp.sampling.noise import FastNoise, SeededNoise
+from abcdp.sampling.digits import FastNoise
+from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched, failing
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])

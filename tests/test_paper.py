@@ -15,7 +15,7 @@ import abcdp
 from abcdp.experiments.public import public_distances
 from abcdp.mechanisms import SparseVector
 from abcdp.paper import EXPERIMENTS, convergence, fig1, make
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 
 SMALL = convergence.Config(records=(100, 3162, 100_000), budgets=(1.0,), draws=200, runs=200)
 

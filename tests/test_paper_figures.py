@@ -21,7 +21,7 @@ from abcdp.models import _covid, _tuberculosis
 from abcdp.models._mixture import TRUTH
 from abcdp.paper import EXPERIMENTS, Claim, fig2, fig3, fig4, fig5, make, write_page
 from abcdp.paper.work import Work, stream
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 
 NAMES = tuple(EXPERIMENTS)
 MARK = 123.0

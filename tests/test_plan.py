@@ -18,7 +18,7 @@ from scipy import stats
 import abcdp
 from abcdp.bank import Header, Shard, ShardData
 from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, PosteriorWarning, UnitError
-from abcdp.experiments.public import CommonNoise, public_release
+from abcdp.experiments.public import public_release
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import Nearest, PrivateSummary, Scan, SparseVector
 from abcdp.owner import execute, requests
@@ -27,7 +27,8 @@ from abcdp.planning import trial
 from abcdp.planning.plan import MECHANISMS, NO_BETTER, Estimate, Plan, planned_mechanism
 from abcdp.planning.trial import Draws, Setting, Trial, pretend
 from abcdp.releases import running
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.common import CommonNoise
+from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched, failing
 
 ROOT = Path(__file__).parent.parent

@@ -26,7 +26,7 @@ from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Law
 from abcdp.releases import running
 from abcdp.releases.release import ReleasedSummary
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched, failing
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])

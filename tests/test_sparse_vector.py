@@ -22,7 +22,7 @@ from abcdp.models._mixture import TRUTH
 from abcdp.owner import requests
 from abcdp.releases import running
 from abcdp.releases.release import SCHEMA
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5.0, 5.0))])

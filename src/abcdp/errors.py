@@ -39,6 +39,14 @@ class LawError(AbcdpError, ValueError):
     """A law of noise has an impossible shape or scale."""
 
 
+class NoiseError(AbcdpError, ValueError):
+    """A scale, a size or a seed that no sampler can serve."""
+
+
+class NoiseMissingError(AbcdpError, ImportError):
+    """The library behind a sampler is not installed."""
+
+
 class DataError(AbcdpError, ValueError):
     """Records cannot be loaded or have the wrong form; the message holds none of them."""
 

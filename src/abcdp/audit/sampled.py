@@ -38,8 +38,9 @@ from abcdp.mechanisms import (
 )
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
+from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
-from abcdp.sampling.noise import FastNoise, Noise
+from abcdp.sampling.digits import FastNoise
 
 _BLOCK_DRAWS = 1 << 19
 _CUTS = 24
@@ -227,7 +228,7 @@ def _most_telling(rules: ThresholdRules, delta: float, length: int, runs: int) -
     return best[1:]
 
 
-def count_output(case: Neighbours, side: int, runs: int, noise: Noise) -> IntArray:
+def count_output(case: Neighbours, side: int, runs: int, noise: Sampler) -> IntArray:
     """Return how often the event of each cut occurs in `runs` runs of the shipped code on one of the datasets."""
     data, calibration = case.data[side], case.calibration
     if isinstance(calibration, SummaryCalibration):
@@ -254,7 +255,7 @@ def sample(
     *,
     noise: Callable[[], Any] = FastNoise,
     seconds: float = math.inf,
-    count: Callable[[Neighbours, int, int, Noise], IntArray] = count_output,
+    count: Callable[[Neighbours, int, int, Sampler], IntArray] = count_output,
     show: bool | None = None,
 ) -> Sampled:
     """Count the events on both sides in up to `runs` runs each, or until `seconds` have passed.

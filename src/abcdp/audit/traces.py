@@ -30,8 +30,9 @@ from abcdp.mechanisms import (
 )
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
+from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
-from abcdp.sampling.noise import Noise, SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 
 _RUNS = 24
 _LONG = 140_001  # draws of a bank whose shards are longer than the blocks in which noise is made
@@ -69,7 +70,7 @@ class Drawn:
 class Tally:
     """A source of noise that notes what it hands out."""
 
-    source: Noise
+    source: Sampler
     calls: list[Drawn] = field(default_factory=list)
     seeded: ClassVar[bool] = True
 

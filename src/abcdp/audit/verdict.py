@@ -42,7 +42,8 @@ from abcdp.mechanisms import (
     SummaryCalibration,
 )
 from abcdp.privacy.unit import Unit
-from abcdp.sampling.noise import FastNoise, OpenDPNoise
+from abcdp.sampling.digits import FastNoise
+from abcdp.sampling.opendp import OpenDPNoise
 
 TOLERANCE = 1e-6  # of the exact loss, relative: rounding of sums, far below any real defect
 LIMITS = (

@@ -13,14 +13,14 @@ from abcdp.bank.status import OK
 from abcdp.errors import AbcdpError, BankError, DataError
 from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, Outcome, SummaryCalibration
 from abcdp.owner.records import PrivateData
+from abcdp.privacy.noise_law import Sampler
 from abcdp.releases import running
-from abcdp.sampling.noise import Noise
 
 MEMORY = 1 << 30
 _CHOICE = 64  # bytes for each draw while the nearest of all are chosen
 
 
-def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
+def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Sampler) -> dict[str, Any]:
     """Run a mechanism once on private records and return the parts of a release that it decides."""
     try:
         with np.errstate(all="ignore"):  # a warning that a record overflows would tell of it
@@ -35,21 +35,21 @@ def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Noise)
 
 
 def run_sparse_vector(
-    bank: Bank, data: PrivateData, calibration: Calibration, noise: Noise, runs: int = 1
+    bank: Bank, data: PrivateData, calibration: Calibration, noise: Sampler, runs: int = 1
 ) -> list[Outcome]:
     """Run sparse vector many times, independently, as an audit does."""
     return running.run_sparse_vector(bank, bank.distance.reference(data.records), calibration, noise, runs)
 
 
 def run_nearest(
-    bank: Bank, data: PrivateData, calibration: NearestCalibration, noise: Noise, runs: int = 1
+    bank: Bank, data: PrivateData, calibration: NearestCalibration, noise: Sampler, runs: int = 1
 ) -> list[Outcome]:
     """Run the contest of the nearest draws many times."""
     return running.run_nearest(bank, bank.distance.reference(data.records), calibration, noise, runs)
 
 
 def run_private_summary(
-    bank: Bank, data: PrivateData, calibration: SummaryCalibration, noise: Noise, runs: int = 1
+    bank: Bank, data: PrivateData, calibration: SummaryCalibration, noise: Sampler, runs: int = 1
 ) -> IntArray:
     """Return the noisy summary of the records, a row per run; the bank only names the distance."""
     return running.with_noise(

@@ -30,9 +30,11 @@ from abcdp.mechanisms.base import exact
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData, load_records
 from abcdp.privacy.guarantee import Guarantee
+from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
 from abcdp.releases.release import BankPrefix, Release
-from abcdp.sampling.noise import FastNoise, Noise, OpenDPNoise
+from abcdp.sampling.digits import FastNoise
+from abcdp.sampling.opendp import OpenDPNoise
 
 if TYPE_CHECKING:
     from abcdp.ledger import Charge, Dataset, Ledger
@@ -245,7 +247,7 @@ def _leaving(bank: Bank, mechanism: Mechanism, calibration: Calibrated) -> tuple
 
 def _admitted(
     bank: Bank, mechanism: Mechanism, book: Ledger, dataset: str, noise: str, memory: int, at_most: float | None
-) -> tuple[Dataset, Calibrated, Noise]:
+) -> tuple[Dataset, Calibrated, Sampler]:
     """Return the dataset, the integers and the sampler of a request, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
@@ -290,7 +292,7 @@ def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrate
     return mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
 
 
-def _source(noise: str, calibration: Calibrated) -> Noise:
+def _source(noise: str, calibration: Calibrated) -> Sampler:
     """Return the sampler, once it is known to serve every scale: a refusal must come before the charge."""
     if noise not in _SOURCES:
         raise MechanismError(f"noise={noise!r}: choose opendp or fast. Seeded noise has no place in a release.")
@@ -305,7 +307,7 @@ def _run(
     records: PrivateData,
     mechanism: Mechanism,
     calibration: Calibrated,
-    source: Noise,
+    source: Sampler,
     entry: Dataset,
     request: str,
     noise: str,

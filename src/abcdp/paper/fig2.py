@@ -20,7 +20,7 @@ from abcdp.models._mixture import COMPONENTS, TRUTH
 from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.paper.work import Work, stream
 from abcdp.privacy.unit import Unit
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ from abcdp.models._covid import OBSERVED, simulate_pairs, with_days
 from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, Picture, panels, short
 from abcdp.paper.work import Work, stream
 from abcdp.privacy.unit import Unit
-from abcdp.sampling.noise import SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 from abcdp.simulation.run import simulate
 
 if TYPE_CHECKING:

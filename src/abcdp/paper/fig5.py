@@ -32,8 +32,9 @@ from abcdp.paper.common import (
     short,
 )
 from abcdp.paper.work import Work, stream
+from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
-from abcdp.sampling.noise import Noise, SeededNoise
+from abcdp.sampling.seeded import SeededNoise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,7 +158,7 @@ def _error_of_few(config: Config, prior_mean: FloatArray) -> float:
     return short(float(np.mean([error_of(few, prior_mean) for few in np.split(sets, _PRIOR_SETS)])))
 
 
-def accepted(calibration: Calibration, distances: FloatArray, order: Any, noise: Noise) -> Any:
+def accepted(calibration: Calibration, distances: FloatArray, order: Any, noise: Sampler) -> Any:
     """Return the rows of the bank that a run accepts when it sees them in this order."""
     chosen = run_many(calibration, distances[order], 1, noise)[0]
     return order[chosen[chosen >= 0]]

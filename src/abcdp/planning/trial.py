@@ -21,7 +21,6 @@ from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.bank.status import OK
 from abcdp.distance import Clipped
-from abcdp.experiments.public import CommonNoise
 from abcdp.inference.posterior import fallback, support_of
 from abcdp.inference.regression import Predictions, near_adjusted
 from abcdp.inference.weights import effective_size, nearest, resampled
@@ -36,10 +35,11 @@ from abcdp.mechanisms import (
     SparseVector,
     SummaryCalibration,
 )
+from abcdp.privacy.noise_law import LARGEST_SCALE
 from abcdp.privacy.unit import Unit
 from abcdp.releases import running
 from abcdp.releases.release import ReleasedSummary
-from abcdp.sampling.noise import LARGEST_SCALE
+from abcdp.sampling.common import CommonNoise
 from abcdp.simulation.model import Model
 from abcdp.theory import flip_probability
 

@@ -5,15 +5,42 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 
-from abcdp._common.arrays import FloatArray
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._common.checks import is_number
 from abcdp.errors import LawError
 
 Shape = Literal["laplace", "gaussian", "box"]
+
+# exp(-691) < 1e-300: with J digits and 2^J >= 691 s, the digits that are left out would matter with less than that.
+REACH = 691
+# Largest scale whose draws stay within 2^61, hence far from overflow. It is below 2^53: as a float64 it is still exact.
+LARGEST_SCALE = (1 << 61) // REACH
+
+
+class Sampler(Protocol):
+    """Draws integer noise; a scale is a whole number of grid steps."""
+
+    seeded: ClassVar[bool]
+    """Whether the draws can be repeated. A release on private data must refuse such noise."""
+
+    def laplace(self, scale: int, size: int) -> IntArray:
+        """Return draws with P(k) proportional to exp(-abs(k) / scale)."""
+
+    def exponential(self, scale: int, size: int) -> IntArray:
+        """Return draws with P(k) proportional to exp(-k / scale), for k >= 0."""
+
+    def gaussian(self, scale: int, size: int) -> IntArray:
+        """Return draws with P(k) proportional to exp(-k**2 / (2 scale**2))."""
+
+    def box(self, scale: int, width: int, size: int) -> IntArray:
+        """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
+
+    def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
+        """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +26,13 @@ from abcdp.mechanisms import (
     Scan,
     SummaryCalibration,
 )
+from abcdp.privacy.noise_law import Sampler
 from abcdp.releases.release import ReleasedSummary
-
-if TYPE_CHECKING:
-    from abcdp.sampling.noise import Noise
 
 Stream = Iterable[tuple[IntArray, BoolArray]]
 
 
-def answer(bank: Bank, records: FloatArray, calibration: Calibrated, noise: Noise) -> dict[str, Any]:
+def answer(bank: Bank, records: FloatArray, calibration: Calibrated, noise: Sampler) -> dict[str, Any]:
     """Run a mechanism once and return the parts of a release that it decides."""
     if isinstance(calibration, SummaryCalibration):
         (values,) = with_noise(placed_summary(bank.distance, records, calibration), calibration, noise)
@@ -57,20 +55,20 @@ def answer(bank: Bank, records: FloatArray, calibration: Calibrated, noise: Nois
 
 
 def run_sparse_vector(
-    bank: Bank, reference: FloatArray, calibration: Calibration, noise: Noise, runs: int = 1
+    bank: Bank, reference: FloatArray, calibration: Calibration, noise: Sampler, runs: int = 1
 ) -> list[Outcome]:
     """Run sparse vector over a whole bank, one shard at a time."""
     return scanned(_placed(bank, reference, calibration.grid), calibration, noise, runs).outcomes()
 
 
 def run_nearest(
-    bank: Bank, reference: FloatArray, calibration: NearestCalibration, noise: Noise, runs: int = 1
+    bank: Bank, reference: FloatArray, calibration: NearestCalibration, noise: Sampler, runs: int = 1
 ) -> list[Outcome]:
     """Run the contest of the nearest draws over a whole bank, one shard at a time."""
     return chosen(_placed(bank, reference, calibration.grid), calibration, noise, runs)
 
 
-def scanned(stream: Stream, calibration: Calibration, noise: Noise, runs: int) -> Scan:
+def scanned(stream: Stream, calibration: Calibration, noise: Sampler, runs: int) -> Scan:
     """Run sparse vector over integer distances in pieces, each with marks of the draws that count."""
     draw = threshold_noise(calibration, noise)
     levels = draw(calibration.threshold_scale, runs * calibration.thresholds)
@@ -81,14 +79,14 @@ def scanned(stream: Stream, calibration: Calibration, noise: Noise, runs: int) -
     return scan
 
 
-def threshold_noise(calibration: Calibration, noise: Noise) -> Callable[[int, int], IntArray]:
+def threshold_noise(calibration: Calibration, noise: Sampler) -> Callable[[int, int], IntArray]:
     """Return what draws sparse vector's noise: Laplace, or one-sided and never above 0, on threshold and distances."""
     if calibration.noise == "exponential":
         return lambda scale, size: -noise.exponential(scale, size)
     return noise.laplace
 
 
-def chosen(stream: Stream, calibration: NearestCalibration, noise: Noise, runs: int) -> list[Outcome]:
+def chosen(stream: Stream, calibration: NearestCalibration, noise: Sampler, runs: int) -> list[Outcome]:
     """Choose the nearest draws from integer distances in pieces, each with marks of the draws that count."""
     if calibration.shape == "exponential":
         return contested(stream, calibration, noise, runs).outcomes()
@@ -100,7 +98,7 @@ def chosen(stream: Stream, calibration: NearestCalibration, noise: Noise, runs: 
     return [Outcome(tuple(map(int, rows)), len(allowed)) for rows in np.flatnonzero(allowed)[places]]
 
 
-def contested(stream: Stream, calibration: NearestCalibration, noise: Noise, runs: int) -> NoisyMin:
+def contested(stream: Stream, calibration: NearestCalibration, noise: Sampler, runs: int) -> NoisyMin:
     """Run the pure contest of the nearest draws over integer distances in pieces."""
     contest = NoisyMin(calibration.accept, runs)
     for distances, fine in stream:
@@ -115,7 +113,7 @@ def placed_summary(distance: Distance, records: FloatArray, calibration: Summary
     return calibration.quantise_records(distance, records)
 
 
-def with_noise(placed: IntArray, calibration: SummaryCalibration, noise: Noise, runs: int = 1) -> IntArray:
+def with_noise(placed: IntArray, calibration: SummaryCalibration, noise: Sampler, runs: int = 1) -> IntArray:
     """Return a summary in integers with noise, a row per run."""
     if calibration.shape == "box":
         return placed + noise.box(calibration.scale, calibration.width, runs)
