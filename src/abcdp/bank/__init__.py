@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from abcdp.bank.bank import (
+from abcdp.bank.bank import Bank
+from abcdp.bank.manifest import (
     MANIFEST,
-    Bank,
     Header,
     Place,
-    Shard,
-    ShardData,
     bank_digest,
     check_shards,
-    find_shard,
     header_from_json,
     read_manifest,
     write_manifest,
-    write_shard,
-    write_shard_file,
 )
+from abcdp.bank.shards import Shard, ShardData
+from abcdp.bank.storage import find_shard, write_shard, write_shard_file
 
 __all__ = [
     "MANIFEST",

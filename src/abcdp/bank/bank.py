@@ -7,108 +7,33 @@ message names the file and the fault. What privacy rests on is never read from i
 from __future__ import annotations
 
 import functools
-import hashlib
-import io
-import itertools
-import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray
-from abcdp._common.checks import is_whole
-from abcdp._common.files import MEMORY, json_limit, load_json
+from abcdp._common.files import MEMORY
 from abcdp._common.storage import Folder, open_folder
-from abcdp._common.support import Support, as_support, support_to_json
 from abcdp._common.version import __version__
-from abcdp.bank.shards import (
-    Shard,
-    ShardData,
-    bytes_to_read,
-    decode_shard,
-    encode_shard,
-    largest_file,
-    shard_from_json,
-    shard_of,
+from abcdp.bank.manifest import (
+    MANIFEST,
+    Header,
+    Place,
+    bank_digest,
+    check_shards,
+    header_from_json,
+    read_manifest,
+    run_start,
+    shards_from_json,
+    write_manifest,
 )
+from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.status import OK, STATUS_WORDS
-from abcdp.distance import Distance, code_behind, distance_from_json, own_for
-from abcdp.errors import BankError, DistanceError, ModelError, StorageError
-
-__all__ = ["MANIFEST", "Bank", "Header", "Place", "Shard", "ShardData", "bank_digest", "write_manifest", "write_shard"]
-
-Place = Folder | str | os.PathLike[str]
-
-FORMAT = 1
-MANIFEST = "manifest.json"
-_SHARDS = "shards"
-_MOST_HASHED = 1 << 26  # shards that a search for a part of a bank may hash: some seconds
-_SLACK = 1e-9  # simulated means may exceed their bounds by rounding, relative to the largest of them
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """What all shards of a bank share; banks with equal headers hold draws from the same law."""
-
-    model: str
-    parameters: tuple[str, ...]
-    prior: str
-    distance: Distance
-    records: int
-    columns: int
-    time_limit: float | None = None  # of a draw, in seconds: draws beyond it failed
-    support: Support | None = None  # where the prior allows the parameters, if that is known
-    asserted_by: str = ""  # the class of the distance, as the bank's maker calls it, where it is not the library's
-
-    def __post_init__(self) -> None:
-        if not self.asserted_by:
-            object.__setattr__(self, "asserted_by", code_behind(self.distance))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the header as plain values."""
-        limit = {} if self.time_limit is None else {"time_limit": self.time_limit}
-        support = {} if self.support is None else {"support": support_to_json(self.support)}
-        asserted = {"asserted_by": self.asserted_by} if self.asserted_by else {}
-        return (
-            limit
-            | support
-            | asserted
-            | {
-                "format": FORMAT,
-                "model": self.model,
-                "parameters": list(self.parameters),
-                "prior": self.prior,
-                "distance": self.distance.to_json(),
-                "records": self.records,
-                "columns": self.columns,
-            }
-        )
-
-    @property
-    def width(self) -> int:
-        """The number of entries of an encoded dataset."""
-        return self.distance.width(self.records)
-
-    def check(self, data: ShardData, where: str) -> None:
-        """Raise unless every draw that is fine is finite and within the distance's public bounds."""
-        if not np.isin(data.status, list(STATUS_WORDS)).all():
-            raise BankError(f"{where}: holds a status that is not known to this version.")
-        if not np.isfinite(data.theta).all():
-            raise BankError(f"{where}: a parameter is NaN or infinite.")
-        low, high = self.distance.bounds(self.records)
-        slack = _SLACK * max(np.abs(low).max(), np.abs(high).max())
-        fine = data.rows[data.status == OK] if (data.status != OK).any() else data.rows
-        # a comparison with NaN is false, so one test refuses NaN, infinities and anything beyond the bounds
-        if not ((fine >= low - slack) & (fine <= high + slack)).all():
-            raise BankError(
-                f"{where}: a draw marked as fine has a summary that is NaN, infinite or beyond the distance's bounds; "
-                "refused, since rows beyond them would weaken the privacy of whoever uses the bank."
-            )
+from abcdp.bank.storage import SHARDS, find_shard, read_shard, write_shard
+from abcdp.distance import Distance
+from abcdp.errors import BankError
 
 
 class Bank:
@@ -137,12 +62,12 @@ class Bank:
                 f"bank {folder}: unfinished. Simulate again with the same arguments: only the missing shards are made."
             )
         header = header_from_json(manifest, folder, distance)
-        shards = _shards_from_json(manifest, folder)
+        shards = shards_from_json(manifest, folder)
         check_shards(header, shards, memory)
         self._init(header, shards, functools.partial(read_shard, folder, header), memory)
         if manifest["digest"] != self.digest:
             raise BankError(f"{folder.named(MANIFEST)}: its digest does not fit its content; it was edited or damaged.")
-        there = folder.names(_SHARDS)
+        there = folder.names(SHARDS)
         for shard in shards:
             if shard.file not in there:
                 raise BankError(
@@ -216,7 +141,7 @@ class Bank:
 
     def containing(self, digest: str, shards: int) -> Bank:
         """Return the run of `shards` shards with this digest: the bank itself, or the part that a release used."""
-        start = _place_of(digest, shards, self.header, self.parts)
+        start = run_start(digest, shards, self.header, self.parts)
         if start is None:
             raise BankError(f"the bank {self.digest[:12]} does not contain the bank {digest[:12]}.")
         return self.select([(shard.seed, shard.number) for shard in self.parts[start : start + shards]])
@@ -330,47 +255,6 @@ class Bank:
         return out
 
 
-def bank_digest(header: Header, shards: Sequence[Shard]) -> str:
-    """Return the digest of a bank from its header and the content digests of its shards."""
-    content = json.dumps([header.to_json(), [s.to_json() for s in shards]], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _place_of(digest: str, shards: int, header: Header, parts: Sequence[Shard]) -> int | None:
-    """Return where the run of so many shards with this digest starts: as :func:`bank_digest`, written once for all."""
-    if not is_whole(shards, 1, len(parts)):
-        return None
-    texts = [json.dumps(shard.to_json(), separators=(",", ":")).encode() for shard in parts]
-    ends = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
-    written = memoryview(b",".join(texts))
-    begun = hashlib.sha256(b"[" + json.dumps(header.to_json(), sort_keys=True, separators=(",", ":")).encode() + b",[")
-    for start in range(len(parts) - shards + 1):
-        if start * shards > _MOST_HASHED:
-            raise BankError(
-                f"looking for {shards} shards in a row among {len(parts)} takes too many steps; merge banks so that "
-                "the one that was used comes first."
-            )
-        found = begun.copy()
-        found.update(written[ends[start] : ends[start + shards] - 1])
-        found.update(b"]]")
-        if found.hexdigest() == digest:
-            return start
-    return None
-
-
-def check_shards(header: Header, shards: Sequence[Shard], memory: int | None) -> None:
-    """Raise where a shard cannot be read within so many bytes, by what is declared of it."""
-    if memory is None:
-        return
-    largest = max(shards, key=lambda shard: shard.rows)
-    needed = bytes_to_read(len(header.parameters), header.width, largest.rows)
-    if needed > memory:
-        raise BankError(
-            f"shard {largest.file} holds {largest.rows} draws, and a bank is read shard by shard: that takes up to "
-            f"{needed / 2**20:.0f} MiB, above memory={memory} bytes. Allow more, or use a bank with smaller shards."
-        )
-
-
 def _check_mergeable(first: Bank, other: Bank) -> None:
     ours, theirs = first.header.to_json(), other.header.to_json()
     for name in ours | theirs:
@@ -394,153 +278,3 @@ def _write_merged(folder: Folder, bank: Bank, sources: list[str]) -> None:
         if find_shard(folder, bank.header, shard.seed, shard.number, shard.rows) != shard:
             write_shard(folder, shard, bank._read(shard))
     write_manifest(folder, {**header, "shards": [s.to_json() for s in bank.parts], "digest": bank.digest})
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-def write_manifest(folder: Place, manifest: Mapping[str, Any]) -> None:
-    """Write a manifest in one step."""
-    open_folder(folder).write(MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
-
-
-def read_manifest(folder: Folder, memory: int | None = MEMORY) -> dict[str, Any]:
-    """Return the manifest of a folder as plain values, its format checked."""
-    path = folder.named(MANIFEST)
-    memory = MEMORY if memory is None else memory
-    limit = json_limit(memory)
-    if folder.size(MANIFEST) is None:
-        what = "does not exist" if folder.state() == "absent" else "is not a bank (it has no manifest.json)"
-        raise BankError(f"{folder} {what}.")
-    try:
-        manifest = load_json(folder.read(MANIFEST, limit), memory)
-    except StorageError:
-        raise
-    except ValueError as error:
-        raise BankError(f"{path}: not valid JSON ({error}); the file was cut or edited.") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise BankError(f"{path}: not the manifest of a bank.")
-    if manifest["format"] > FORMAT:
-        raise BankError(
-            f"{path}: format {manifest['format']} is newer than this version reads ({FORMAT}); update abcdp."
-        )
-    return manifest
-
-
-def _require(condition: bool, folder: Folder, what: str) -> None:
-    if not condition:
-        raise BankError(f"{folder.named(MANIFEST)}: {what}.")
-
-
-def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | None) -> Header:
-    """Return what a manifest says of all shards, checked; `own` is a distance of the reader's that it may name."""
-    names = manifest.get("parameters")
-    _require(isinstance(names, list) and 0 < len(names) <= 10_000, folder, "parameters must be a list of names")
-    assert isinstance(names, list)  # noqa: S101 - for the type checker
-    _require(
-        all(isinstance(n, str) and n for n in names) and len(set(names)) == len(names), folder, "parameter names repeat"
-    )
-    for word in ("model", "prior"):
-        _require(isinstance(manifest.get(word), str), folder, f"{word} must be text")
-    _require(is_whole(manifest.get("records"), 1, 1 << 40), folder, "records must be a whole number above 0")
-    _require(is_whole(manifest.get("columns"), 1, 1 << 20), folder, "columns must be a whole number above 0")
-    limit = manifest.get("time_limit")
-    _require(limit is None or (isinstance(limit, float) and limit > 0), folder, "time_limit must be seconds above 0")
-    try:
-        support = as_support(manifest["support"], len(names)) if "support" in manifest else None
-    except ModelError as error:
-        raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
-    asserted_by = manifest.get("asserted_by", "")
-    _require(isinstance(asserted_by, str) and len(asserted_by) <= 1000, folder, "asserted_by must name a class")
-    try:
-        distance = _distance(manifest.get("distance"), own, asserted_by, manifest["columns"])
-        width = distance.width(manifest["records"])
-    except DistanceError as error:
-        raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
-    _require(width <= 1 << 40, folder, "rows would be too wide")
-    return Header(
-        model=manifest["model"],
-        parameters=tuple(names),
-        prior=manifest["prior"],
-        distance=distance,
-        records=manifest["records"],
-        columns=manifest["columns"],
-        time_limit=limit,
-        support=support,
-        asserted_by=asserted_by,
-    )
-
-
-def _distance(values: Any, own: Distance | None, asserted_by: str, columns: int) -> Distance:
-    """Return the distance of a manifest; the reader's own code stands in only where the manifest says that it must."""
-    if asserted_by:
-        return own_for(values, None if own is None else own.fitted(columns), asserted_by).fitted(columns)
-    named = None if own is None or code_behind(own) else own
-    return distance_from_json(values, named).fitted(columns)
-
-
-def _shards_from_json(manifest: dict[str, Any], folder: Folder) -> list[Shard]:
-    entries = manifest.get("shards")
-    _require(isinstance(entries, list) and len(entries) > 0, folder, "shards must be a list that is not empty")
-    assert isinstance(entries, list)  # noqa: S101 - for the type checker
-    shards = []
-    for entry in entries:
-        shard = shard_from_json(entry)
-        _require(shard is not None, folder, "a shard is not listed as [seed, number, rows, failed, sha256]")
-        assert shard is not None  # noqa: S101 - for the type checker
-        shards.append(shard)
-    _require(len({(s.seed, s.number) for s in shards}) == len(shards), folder, "a shard is listed twice")
-    return shards
-
-
-def write_shard(folder: Place, shard: Shard, data: ShardData) -> None:
-    """Write a shard in one step."""
-    write_shard_file(open_folder(folder), shard, encode_shard(shard, data))
-
-
-def write_shard_file(folder: Folder, shard: Shard, content: bytes) -> None:
-    """Write a shard's encoded content in one step."""
-    folder.write(_file(shard), content)
-
-
-def read_shard(folder: Folder, header: Header, shard: Shard) -> ShardData:
-    """Return the content of a shard, checked against its digest and the distance's bounds."""
-    path = folder.named(_file(shard))
-    try:
-        content = folder.read(_file(shard), largest_file(len(header.parameters), header.width, shard.rows))
-    except OSError as error:
-        raise BankError(f"{path}: cannot be read ({type(error).__name__}).") from error
-    return _checked(content, path, header, shard)
-
-
-def _checked(content: bytes, path: str, header: Header, shard: Shard) -> ShardData:
-    data = decode_shard(content, path, len(header.parameters), header.width, shard.rows)
-    if data.sha256() != shard.sha256:
-        raise BankError(f"{path}: its content does not fit its digest; the file was edited or damaged.")
-    if int((data.status != OK).sum()) != shard.failed:
-        raise BankError(f"{path}: the manifest counts {shard.failed} failed draws, the file another number.")
-    header.check(data, path)
-    return data
-
-
-def find_shard(folder: Folder, header: Header, seed: int, number: int, rows: int, content: bool = True) -> Shard | None:
-    """Return the shard that an earlier run left, or None where it is absent, another one, or has damaged content."""
-    name = _file(Shard(seed, number, rows, 0, ""))
-    try:
-        if content:
-            found = folder.read(name, largest_file(len(header.parameters), header.width, rows))
-            shard = shard_of(io.BytesIO(found), rows)
-        else:
-            with folder.open(name) as file:
-                shard = shard_of(file, rows)
-        if shard is None or (shard.seed, shard.number) != (seed, number):
-            return None
-        if content:
-            _checked(found, folder.named(name), header, shard)
-    except (OSError, BankError, StorageError):
-        return None
-    return shard
-
-
-def _file(shard: Shard) -> str:
-    return f"{_SHARDS}/{shard.file}"
