@@ -137,11 +137,12 @@ def whole_manifest(folder, rng, damage):
 
 def consistent(content):
     """A manifest whose digest fits what it says, as a stranger who knows the format writes it."""
+    from abcdp._common.storage import open_folder
     from abcdp.bank import Shard, bank_digest, header_from_json
 
     try:
         values = json.loads(content)
-        header = header_from_json(values, abcdp.bank.open_folder("."), None)
+        header = header_from_json(values, open_folder("."), None)
         values["digest"] = bank_digest(header, [Shard(*entry) for entry in values["shards"]])
         return json.dumps(values).encode()
     except Exception:  # what cannot be read has no digest
