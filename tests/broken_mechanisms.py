@@ -27,13 +27,11 @@ from abcdp.audit import (
     ThresholdRules,
     count_output,
 )
-from abcdp.audit.laws import Exponential, Laplace, Law, NoNoise
 from abcdp.audit.traces import Silent
 from abcdp.distance import LearnedSummary
 from abcdp.mechanisms import Grid, Nearest, NoisyMin, Outcome, Scan, SparseVector
 from abcdp.owner import execute
-from abcdp.privacy.noise_law import Law as SummaryLaw
-from abcdp.privacy.noise_law import Sampler
+from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.releases import running
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.seeded import SeededNoise
@@ -55,19 +53,36 @@ class Case:
         return self.name
 
 
+@dataclass(frozen=True)
+class NoNoise:
+    """Always zero: in the words of a law, which this is not, since a law has a scale above 0."""
+
+    shape: str = "none"
+    one_scale: int = 0
+
+    def log_pmf(self, k: np.ndarray) -> np.ndarray:
+        return np.where(k == 0, 0.0, -np.inf)
+
+    def log_cdf(self, k: np.ndarray) -> np.ndarray:
+        return np.where(k >= 0, 0.0, -np.inf)
+
+    def log_sf(self, k: np.ndarray) -> np.ndarray:
+        return np.where(k >= 0, -np.inf, 0.0)
+
+
 # -- sparse vector ----------------------------------------------------------------------------------------------------
 
 
 def paper(accept: int, *, resample: bool = False) -> ThresholdRules:
     """Correct: the paper's Algorithm 1, b = (c+1) Delta or, resampled, 2c Delta."""
     b = (2 * accept if resample else accept + 1) * STEPS
-    return ThresholdRules(1.0, STEPS, Laplace(b), Laplace(2 * b), accept, resample)
+    return ThresholdRules(1.0, STEPS, Law("laplace", b), Law("laplace", 2 * b), accept, resample)
 
 
 def lyu_1(accept: int, share: float = 0.5) -> ThresholdRules:
     """Correct: Lyu, Su and Li's Algorithm 1, a share of the budget for the threshold, the rest for the distances."""
     first, second = math.ceil(STEPS / share), math.ceil(2 * accept * STEPS / (1.0 - share))
-    return ThresholdRules(1.0, STEPS, Laplace(first), Laplace(second), accept)
+    return ThresholdRules(1.0, STEPS, Law("laplace", first), Law("laplace", second), accept)
 
 
 def best_split(accept: int) -> ThresholdRules:
@@ -75,10 +90,14 @@ def best_split(accept: int) -> ThresholdRules:
     return lyu_1(accept, 1.0 / (1.0 + (2.0 * accept) ** (2.0 / 3.0)))
 
 
+def _one_sided(sign: int, scale: int) -> Law:
+    return Law("exponential" if sign > 0 else "reflected-exponential", scale)
+
+
 def one_sided(accept: int, threshold: int = -1, distance: int = -1) -> ThresholdRules:
     """Correct as it stands: exponential noise, both signs negative. Flip one or both signs and it is broken."""
     b = (accept + 1) * STEPS
-    return ThresholdRules(1.0, STEPS, Exponential(b, threshold), Exponential(2 * b, distance), accept)
+    return ThresholdRules(1.0, STEPS, _one_sided(threshold, b), _one_sided(distance, 2 * b), accept)
 
 
 def one_sided_threshold_up(accept: int) -> ThresholdRules:
@@ -118,7 +137,7 @@ def no_threshold_noise(accept: int) -> ThresholdRules:
 
 def half_threshold_noise(accept: int) -> ThresholdRules:
     """Broken: the threshold's noise has half of its scale."""
-    return replace(paper(accept), threshold_noise=Laplace((accept + 1) * STEPS // 2))
+    return replace(paper(accept), threshold_noise=Law("laplace", (accept + 1) * STEPS // 2))
 
 
 def equal_scales(accept: int) -> ThresholdRules:
@@ -138,17 +157,17 @@ def one_accept_too_many(accept: int) -> ThresholdRules:
 
 def lyu_4(accept: int) -> ThresholdRules:
     """Broken: Lyu, Su and Li's Algorithm 4; a quarter for the threshold, the distances' noise forgets 2 c."""
-    return ThresholdRules(1.0, STEPS, Laplace(4 * STEPS), Laplace(math.ceil(STEPS * 4 / 3)), accept)
+    return ThresholdRules(1.0, STEPS, Law("laplace", 4 * STEPS), Law("laplace", math.ceil(STEPS * 4 / 3)), accept)
 
 
 def lyu_5() -> ThresholdRules:
     """Broken: their Algorithm 5; no noise on distances and no bound on accepts."""
-    return ThresholdRules(1.0, STEPS, Laplace(2 * STEPS), NoNoise(), None)
+    return ThresholdRules(1.0, STEPS, Law("laplace", 2 * STEPS), NoNoise(), None)
 
 
 def lyu_6() -> ThresholdRules:
     """Broken: their Algorithm 6; noise that is right for one comparison, and no bound on accepts."""
-    return ThresholdRules(1.0, STEPS, Laplace(2 * STEPS), Laplace(2 * STEPS), None)
+    return ThresholdRules(1.0, STEPS, Law("laplace", 2 * STEPS), Law("laplace", 2 * STEPS), None)
 
 
 @dataclass(frozen=True)
@@ -204,13 +223,13 @@ class WithNumbers:
 def gap_of_the_decision(accept: int) -> WithNumbers:
     """Correct: the gap to the noisy threshold, of the same draws as the decision, comes free."""
     b = (accept + 1) * FEW
-    return WithNumbers(1.0, FEW, Laplace(b), Laplace(2 * b), accept, "decision")
+    return WithNumbers(1.0, FEW, Law("laplace", b), Law("laplace", 2 * b), accept, "decision")
 
 
 def one_sided_gap_of_the_decision(accept: int) -> WithNumbers:
     """Correct: the same with one-sided noise."""
     b = (accept + 1) * FEW
-    return WithNumbers(1.0, FEW, Exponential(b), Exponential(2 * b), accept, "decision")
+    return WithNumbers(1.0, FEW, _one_sided(-1, b), _one_sided(-1, 2 * b), accept, "decision")
 
 
 def gap_of_fresh_noise(accept: int) -> WithNumbers:
@@ -225,7 +244,7 @@ def gap_to_the_public_threshold(accept: int) -> WithNumbers:
 
 def lyu_3(accept: int) -> WithNumbers:
     """Broken: Lyu, Su and Li's Algorithm 3; releases the noisy value of accepted draws, with noise c Delta / eps2."""
-    return WithNumbers(1.0, FEW, Laplace(2 * FEW), Laplace(2 * accept * FEW), accept, "public")
+    return WithNumbers(1.0, FEW, Law("laplace", 2 * FEW), Law("laplace", 2 * accept * FEW), accept, "public")
 
 
 # -- the nearest c of a known bank ------------------------------------------------------------------------------------
@@ -233,12 +252,12 @@ def lyu_3(accept: int) -> WithNumbers:
 
 def nearest(accept: int) -> NearestRules:
     """Correct: the c smallest of distance - Exp(2 c Delta / epsilon)."""
-    return NearestRules(1.0, FEW, Exponential(2 * accept * FEW, -1), accept)
+    return NearestRules(1.0, FEW, _one_sided(-1, 2 * accept * FEW), accept)
 
 
 def nearest_plus(accept: int) -> NearestRules:
     """Broken: distance + Exp; a near draw can lose only to draws whose noise is bounded below, so all of them tell."""
-    return replace(nearest(accept), noise=Exponential(2 * accept * FEW, +1))
+    return replace(nearest(accept), noise=_one_sided(+1, 2 * accept * FEW))
 
 
 def gumbel(accept: int, delta: float) -> GumbelRules:
@@ -268,7 +287,7 @@ def composed(accept: int, delta: float) -> ComposedRules:
 def composed_without_its_tail(accept: int, delta: float) -> ComposedRules:
     """Broken: the noise of c runs grows with the root of c, and the price of a small delta is forgotten."""
     b = math.ceil(2 * math.sqrt(accept) * STEPS)
-    return ComposedRules(1.0, delta, accept, ThresholdRules(1.0, STEPS, Laplace(b), Laplace(2 * b), 1))
+    return ComposedRules(1.0, delta, accept, ThresholdRules(1.0, STEPS, Law("laplace", b), Law("laplace", 2 * b), 1))
 
 
 def composed_for_half_of_the_runs(accept: int, delta: float) -> ComposedRules:
@@ -281,7 +300,7 @@ def composed_for_half_of_the_runs(accept: int, delta: float) -> ComposedRules:
 
 def noisy_summary(shape: str, width: int, sensitivity: int, scale: int, delta: float = 0.0) -> SummaryRules:
     """Correct where the sensitivity is in the norm of the noise and the scale is right for it."""
-    return SummaryRules(1.0, delta, SummaryLaw(shape, scale), sensitivity)
+    return SummaryRules(1.0, delta, Law(shape, scale), sensitivity)
 
 
 def _log_of_sum(terms: np.ndarray) -> float:

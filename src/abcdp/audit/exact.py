@@ -21,8 +21,8 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
-from abcdp.audit.laws import Exponential, Laplace, Law
 from abcdp.mechanisms import Calibration
+from abcdp.privacy.noise_law import Law
 
 _DIRECT = 1 << 16  # sums of at most this many terms are added one by one, and of fewer
 _SHORT = 1 << 8  # where the terms change little from one to the next:
@@ -87,12 +87,12 @@ class ThresholdRules:
     @classmethod
     def of(cls, calibration: Calibration) -> Self:
         """Return the rules that a calibrated mechanism states of itself, claiming its cost."""
-        law = Laplace if calibration.noise == "laplace" else Exponential
+        shape = "laplace" if calibration.noise == "laplace" else "reflected-exponential"
         return cls(
             claimed=float(calibration.epsilon),
             sensitivity=calibration.grid.sensitivity,
-            threshold_noise=law(calibration.threshold_scale),
-            distance_noise=law(calibration.distance_scale),
+            threshold_noise=Law(shape, calibration.threshold_scale),
+            distance_noise=Law(shape, calibration.distance_scale),
             accept=calibration.accept,
             resample=calibration.resample,
             gaps=calibration.gaps,
@@ -109,7 +109,7 @@ class ThresholdRules:
 
     def patterns(self, length: int) -> list[Pattern]:
         """Return outputs with some rejects and then accepts, at all levels, neighbours moving each kind up or down."""
-        unit = max(self.threshold_noise.scale, self.distance_noise.scale)
+        unit = max(self.threshold_noise.one_scale, self.distance_noise.one_scale)
         move = self.sensitivity
         stretches = self.accept if self.resample and self.accept else 1
         each = max(1, length // stretches)
@@ -142,13 +142,13 @@ def _stretch(rules: ThresholdRules, margins: tuple[int, ...], output: tuple[int,
                 term = term + count * (law.log_cdf(margin + z) if mark else law.log_sf(margin + z))
         return term
 
-    rate = len(output) / law.scale if law.scale else 0.0
+    rate = len(output) / law.one_scale if law.one_scale else 0.0
     kinks = [0, *(max(mark - 1, 0) - margin for margin, mark in kinds)]
-    return _log_sum(log_term, kinks, rules.threshold_noise.scale, rate)
+    return _log_sum(log_term, kinks, rules.threshold_noise.one_scale, rate)
 
 
 def _log_sum(
-    log_term: Callable[[FloatArray], FloatArray], kinks: Sequence[int], scale: int, rate: float = 0.0
+    log_term: Callable[[FloatArray], FloatArray], kinks: Sequence[int], scale: float, rate: float = 0.0
 ) -> float:
     """Return the log of the sum of exp(log_term(z)) over all integers z.
 

@@ -211,7 +211,7 @@ def _most_telling(rules: ThresholdRules, delta: float, length: int, runs: int) -
     move = rules.sensitivity
     assert rules.accept is not None  # noqa: S101 - only calibrated mechanisms come here
     stretches, accepts = (rules.accept, 1) if rules.resample else (1, rules.accept)
-    unit = max(move, rules.threshold_noise.scale // (rules.accept + 1))
+    unit = max(move, rules.threshold_noise.one_scale // (rules.accept + 1))
     best: tuple[float, tuple[int, ...], float, float] | None = None
     halves = [unit * k / 2 for k in range(-6, 7)]
     for rejects, low, high in itertools.product(range(1, length // stretches + 4), halves, halves):

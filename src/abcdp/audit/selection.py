@@ -13,8 +13,8 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp.audit.exact import Loss, Pattern, loss_at
-from abcdp.audit.laws import Exponential, Law
 from abcdp.mechanisms import Grid, Nearest, NearestCalibration
+from abcdp.privacy.noise_law import Law
 
 _LEVELS = (0, 1, 4, 16, 64)
 _ODDS = np.linspace(-14.0, 14.0, 57)  # log weights of a near group against a far one, in which a choice may tell much
@@ -60,13 +60,13 @@ class NearestRules:
     @classmethod
     def of(cls, calibration: NearestCalibration) -> Self:
         """Return the rules that a calibrated mechanism states of itself, claiming its exact cost."""
-        noise = Exponential(calibration.scale)
+        noise = Law("reflected-exponential", calibration.scale)
         return cls(float(calibration.epsilon), calibration.grid.sensitivity, noise, calibration.accept)
 
     def log_probability(self, margins: Sequence[int], output: Sequence[int]) -> float:
         """Return the log probability that the marked draws win, given minus the distances."""
         distances = [-margin for margin in margins]
-        far = 46 * self.noise.scale
+        far = 46 * self.noise.one_scale
         v = np.arange(min(distances) - far, max(distances) + far + 1, dtype=np.float64)
         tails: dict[tuple[int, bool, bool], FloatArray] = {}
         for distance, chosen, earlier in itertools.product(set(distances), (False, True), (False, True)):

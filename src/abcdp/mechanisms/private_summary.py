@@ -32,7 +32,7 @@ from abcdp.distance import Contribution, Distance, MeanDistance, SummaryDistance
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import Mechanism, check_delta, check_epsilon, exact
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
-from abcdp.privacy.noise_law import Law, Shape
+from abcdp.privacy.noise_law import Law
 from abcdp.privacy.unit import Unit
 
 NoiseNorm = Literal["auto", "l1", "box", "l2"]
@@ -56,7 +56,7 @@ class SummaryCalibration:
     """
 
     steps: tuple[float, ...]
-    shape: Shape
+    shape: str
     sensitivity: int
     scale: int
     real_sensitivity: float
@@ -225,7 +225,7 @@ class _Moves(abc.ABC):
         """The moves of the entries, each by itself."""
 
     def calibration(
-        self, steps: tuple[float, ...], shape: Shape, sensitivity: int, scale: int, real: float, delta: float = 0.0
+        self, steps: tuple[float, ...], shape: str, sensitivity: int, scale: int, real: float, delta: float = 0.0
     ) -> SummaryCalibration:
         """Return the integers of a noise, of which only Gaussian noise uses up a delta."""
         return SummaryCalibration(steps, shape, sensitivity, scale, real, delta, contribution=self.contribution)

@@ -1,19 +1,21 @@
-"""Laws of known noise on vectors: how likely a published vector is, given what it was before the noise."""
+"""Laws of noise: what every kind of noise says of itself, and a law with its scale as a value.
+
+A kind of noise is a subclass of :class:`NoiseLaw`, made known by :func:`register_noise_law`; those that the mechanisms
+draw stand in :mod:`abcdp.privacy.laws`. Whoever reads a release, weighs simulations, audits or draws asks the law.
+"""
 
 from __future__ import annotations
 
-import math
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
-from abcdp._common.checks import is_number
-from abcdp.errors import LawError
-
-Shape = Literal["laplace", "gaussian", "box"]
+from abcdp._common.checks import is_number, is_whole
+from abcdp.errors import LawError, NoiseError
 
 # exp(-691) < 1e-300: with J digits and 2^J >= 691 s, the digits that are left out would matter with less than that.
 REACH = 691
@@ -43,6 +45,83 @@ class Sampler(Protocol):
         """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising."""
 
 
+def check_scale(scale: int) -> None:
+    """Refuse a scale that is not a whole number of grid steps, or at which a draw might overflow."""
+    if not is_whole(scale, 1):
+        raise NoiseError(f"scale={scale!r}: the scale of integer noise is a Python int of at least 1; round it up.")
+    if scale > LARGEST_SCALE:
+        raise NoiseError(f"scale={scale} exceeds {LARGEST_SCALE}, beyond which noise may overflow: use a coarser grid.")
+
+
+class NoiseLaw(ABC):
+    """A kind of noise on vectors; every method is told the scale.
+
+    For the real law a scale is an array, one number for all entries or one each; for the law on whole numbers, which is
+    what a mechanism draws, it is one whole number of grid steps.
+    """
+
+    shape: str
+    """What the kind is called in a file and in ``abcdp.Law(shape, scale)``."""
+
+    name: str
+    """The same as it is written in a sentence."""
+
+    kernel: ClassVar[tuple[int, float] | None] = None
+    """Where the log density is a factor times the sum of the sizes of entries in units of the scale (order 1), the sum
+    of their squares (2) or the largest (0): that order and that factor, so that compiled loops can do it."""
+
+    @abstractmethod
+    def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return the log density of each row of noise, up to a constant; exact for whole numbers too."""
+
+    @abstractmethod
+    def variance(self, scale: float, width: int, whole: bool) -> float:
+        """Return the variance of an entry of a vector of `width`; `whole` for whole numbers."""
+
+    @abstractmethod
+    def draws(self, count: int, width: int, scale: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return `count` vectors of `width` real numbers: public randomness, not for a release."""
+
+    @abstractmethod
+    def sample(self, sampler: Sampler, scale: int, count: int, width: int) -> IntArray:
+        """Return `count` vectors of `width` whole numbers, a row each, made exactly from what a sampler draws."""
+
+    def log_pmf(self, k: FloatArray, scale: float) -> FloatArray:
+        """Return log P(X = k) of one entry; the logarithms take real arguments too, so that sums can be integrals."""
+        raise self._no_closed_form()
+
+    def log_cdf(self, k: FloatArray, scale: float) -> FloatArray:
+        """Return log P(X <= k) of one entry."""
+        raise self._no_closed_form()
+
+    def log_sf(self, k: FloatArray, scale: float) -> FloatArray:
+        """Return log P(X > k) of one entry."""
+        raise self._no_closed_form()
+
+    def size(self, move: IntArray) -> int:
+        """Return how large a move of whole numbers is in the norm of this law: exactly, however large they are."""
+        return sum(abs(int(k)) for k in move)
+
+    def check_drawable(self, scale: int, width: int) -> None:
+        """Refuse what no sampler could draw without an overflow; whoever pays for noise asks before."""
+        check_scale(scale)
+
+    def _no_closed_form(self) -> LawError:
+        return LawError(f"{self.name} noise has no probabilities of an entry in closed form: use its log_density.")
+
+
+_LAWS: dict[str, NoiseLaw] = {}
+
+
+def register_noise_law(law: NoiseLaw) -> None:
+    """Make a kind of noise known by its shape, for laws, noisy summaries and releases that are read from files."""
+    if not isinstance(law, NoiseLaw) or not isinstance(getattr(law, "shape", None), str) or not law.shape:
+        raise LawError(f"{law!r} is not a law of noise: subclass NoiseLaw and give it a shape, which is a text.")
+    if law.shape in _LAWS:
+        raise LawError(f"there is a law of noise of the shape {law.shape!r} already: choose another word.")
+    _LAWS[law.shape] = law
+
+
 @dataclass(frozen=True, slots=True)
 class Law:
     """Noise of a known scale on each entry of a vector.
@@ -58,12 +137,13 @@ class Law:
     -2.0
     """
 
-    shape: Shape
+    shape: str
     scale: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if self.shape not in get_args(Shape):
-            raise LawError(f"noise of the shape {self.shape!r}: choose laplace, gaussian or box.")
+        if not isinstance(self.shape, str) or self.shape not in _LAWS:
+            *others, last = _LAWS
+            raise LawError(f"noise of the shape {self.shape!r}: choose {', '.join(others)} or {last}.")
         given: Any = self.scale
         scales = tuple(given) if isinstance(given, tuple | list) else (given,)
         numbers = all(is_number(s) for s in scales)
@@ -73,47 +153,64 @@ class Law:
             object.__setattr__(self, "scale", scales)
 
     @property
+    def kind(self) -> NoiseLaw:
+        """What this law and those of other scales have in common."""
+        return _LAWS[self.shape]
+
+    @property
     def name(self) -> str:
         """The shape as it is written in a sentence."""
-        return {"laplace": "Laplace", "gaussian": "Gaussian", "box": "box"}[self.shape]
+        return self.kind.name
+
+    @property
+    def one_scale(self) -> float:
+        """The scale of every entry, where it is the same."""
+        if isinstance(self.scale, tuple):
+            raise LawError("a law with a scale for each entry has a variance for each entry, and probabilities too.")
+        return self.scale
 
     def log_density(self, differences: FloatArray) -> FloatArray:
-        """Return the log density of each row of differences, up to a constant."""
-        sizes = np.abs(differences) / np.asarray(self.scale)
-        if self.shape == "gaussian":
-            return np.asarray(-0.5 * (sizes**2).sum(axis=-1))
-        return np.asarray(-(sizes.sum(axis=-1) if self.shape == "laplace" else sizes.max(axis=-1)))
+        """Return the log density of each row of noise, up to a constant."""
+        return self.kind.log_density(differences, np.asarray(self.scale))
+
+    def log_pmf(self, k: FloatArray) -> FloatArray:
+        """Return log P(X = k) of one entry, a whole number."""
+        return self.kind.log_pmf(k, self.one_scale)
+
+    def log_cdf(self, k: FloatArray) -> FloatArray:
+        """Return log P(X <= k) of one entry, a whole number."""
+        return self.kind.log_cdf(k, self.one_scale)
+
+    def log_sf(self, k: FloatArray) -> FloatArray:
+        """Return log P(X > k) of one entry, a whole number."""
+        return self.kind.log_sf(k, self.one_scale)
 
     def variance(self, width: int, *, whole: bool = False) -> float:
         """Return the variance of an entry of a vector of `width`, all of one scale; `whole` for whole numbers."""
-        if isinstance(self.scale, tuple):
-            raise LawError("a law with a scale for each entry has a variance for each entry.")
-        s = self.scale
-        if self.shape == "gaussian":
-            if not whole or s > 3:
-                return s**2
-            near = np.arange(-60.0, 61.0)
-            return _moment(near**2 / (2.0 * s**2), near)
-        if self.shape == "laplace":
-            return 2.0 * s**2 if not whole else 0.5 / math.sinh(0.5 / s) ** 2
-        # a uniform point of a cube whose radius has the law of (2R + 1)**width exp(-R / s)
-        if not whole or s > 1000:
-            return (width + 1.0) * (width + 2.0) / 3.0 * s**2
-        radii = np.arange(math.ceil((2.0 * width + 60.0) * s) + 60)
-        return _moment(radii / s - width * np.log(2.0 * radii + 1.0), np.sqrt(radii * (radii + 1.0) / 3.0))
+        return self.kind.variance(self.one_scale, width, whole)
 
     def draws(self, count: int, width: int, rng: np.random.Generator) -> FloatArray:
-        """Return `count` vectors of `width` entries, of the law on real numbers: public randomness, not for a release.
+        """Return `count` vectors of `width` real numbers: public randomness, not for a release."""
+        return self.kind.draws(count, width, np.asarray(self.scale), rng)
 
-        A draw of box noise is a uniform point of a cube whose radius is a sum of width + 1 exponential variables.
-        """
-        if self.shape == "laplace":
-            out = rng.laplace(size=(count, width))
-        elif self.shape == "gaussian":
-            out = rng.standard_normal((count, width))
-        else:
-            out = rng.uniform(-1.0, 1.0, (count, width)) * rng.gamma(width + 1.0, size=(count, 1))
-        return np.asarray(out * np.asarray(self.scale))
+    def sample(self, sampler: Sampler, count: int, width: int) -> IntArray:
+        """Return `count` vectors of `width` whole numbers, a row each, exactly of this law."""
+        return self.kind.sample(sampler, self._steps, count, width)
+
+    def size(self, move: IntArray) -> int:
+        """Return how large a move of whole numbers is in the norm of this law."""
+        return self.kind.size(move)
+
+    def check_drawable(self, width: int) -> None:
+        """Refuse what no sampler could draw without an overflow."""
+        self.kind.check_drawable(self._steps, width)
+
+    @property
+    def _steps(self) -> int:
+        """The scale as a whole number of grid steps, which is what samplers take."""
+        if not isinstance(self.scale, int):
+            raise NoiseError(f"scale={self.scale!r}: noise is drawn at one scale, a whole number of grid steps.")
+        return self.scale
 
     def to_json(self) -> dict[str, Any]:
         """Return the law as plain values."""
@@ -125,9 +222,3 @@ class Law:
         if not isinstance(values, dict) or set(values) != {"shape", "scale"}:
             raise LawError("a law of noise is an object with a shape and a scale.")
         return cls(**values)
-
-
-def _moment(energies: FloatArray, values: FloatArray) -> float:
-    """Return the mean of squared values under probabilities proportional to exp(-energy)."""
-    weights = np.exp(energies.min() - energies)
-    return float((weights * values**2).sum() / weights.sum())

@@ -68,7 +68,7 @@ class NoisySummary:
 
     def log_likelihoods(self, rows: FloatArray) -> FloatArray:
         """Return for each row the log density of the noise that leads from it to these values, up to a constant."""
-        return self.noise.log_density(rows - np.array(self.values))
+        return self.noise.log_density(np.array(self.values) - rows)
 
     def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return the rows with fresh noise of the same law, as they would have been published."""

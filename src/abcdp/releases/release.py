@@ -124,10 +124,11 @@ class ReleasedSummary:
         from abcdp._kernels import kernels
 
         steps, values = np.array(self.steps), np.array(self.values, dtype=np.float64)
+        if self.law.kind.kernel is None:
+            return self.law.log_density(values - np.floor(rows / steps))
+        order, factor = self.law.kind.kernel
         scales = np.broadcast_to(np.array(self.law.scale, dtype=np.float64), steps.shape).copy()
-        order = {"box": 0, "laplace": 1, "gaussian": 2}[self.law.shape]
-        sizes = kernels().noise_sizes(np.ascontiguousarray(rows), steps, values, scales, order)
-        return np.asarray(-0.5 * sizes if order == 2 else -sizes)
+        return np.asarray(factor * kernels().noise_sizes(np.ascontiguousarray(rows), steps, values, scales, order))
 
     @property
     def centre(self) -> FloatArray:

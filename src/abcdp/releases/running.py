@@ -115,10 +115,7 @@ def placed_summary(distance: Distance, records: FloatArray, calibration: Summary
 
 def with_noise(placed: IntArray, calibration: SummaryCalibration, noise: Sampler, runs: int = 1) -> IntArray:
     """Return a summary in integers with noise, a row per run."""
-    if calibration.shape == "box":
-        return placed + noise.box(calibration.scale, calibration.width, runs)
-    draw = noise.gaussian if calibration.shape == "gaussian" else noise.laplace
-    return placed + draw(calibration.scale, runs * calibration.width).reshape(runs, -1)
+    return placed + calibration.law.sample(noise, runs, calibration.width)
 
 
 def _placed(bank: Bank, reference: FloatArray, grid: Grid) -> Stream:

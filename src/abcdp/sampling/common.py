@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
-from abcdp.privacy.noise_law import Law, Shape
+from abcdp.privacy.noise_law import Law
 
 
 class CommonNoise:
@@ -61,7 +61,7 @@ class CommonNoise:
         pairs = self._standard("exponential", 2, size, lambda rng: rng.standard_exponential((size, 2)))
         return np.floor(pairs * scale).astype(np.int64)
 
-    def _rounded(self, shape: Shape, scale: int, width: int, size: int) -> IntArray:
+    def _rounded(self, shape: str, scale: int, width: int, size: int) -> IntArray:
         def made() -> IntArray:
             real = self._standard(shape, width, size, lambda rng: Law(shape, 1.0).draws(size, width, rng))
             return np.floor(real * scale + 0.5).astype(np.int64)

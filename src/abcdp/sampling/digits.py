@@ -12,9 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
-from abcdp._common.checks import is_whole
-from abcdp.errors import NoiseError
-from abcdp.privacy.noise_law import LARGEST_SCALE, REACH
+from abcdp.privacy.laws import Box
+from abcdp.privacy.noise_law import REACH
 from abcdp.sampling.gumbel import smallest_of_each
 from abcdp.sampling.words import BITS, BLOCK, WORDS, Words, check_draws, fill, system_words
 
@@ -141,12 +140,7 @@ def box_noise(
     constant. Draw the radius, then each entry between -R and R.
     """
     check_draws(scale, size)
-    if not is_whole(width, 1):
-        raise NoiseError(f"width={width!r}: a vector has a whole number of entries, at least 1.")
-    if 4 * scale * (width + 1) > LARGEST_SCALE:  # twice a radius is below 2**63 even if every draw is at its largest
-        raise NoiseError(f"scale={scale} for {width} entries: beyond what integers hold; use a coarser grid.")
-    if width > 16 * scale:
-        raise NoiseError(f"scale={scale}: too small to draw {width} entries at once; use a finer grid.")
+    Box().check_drawable(scale, width)
     radii = _radii(words, geometric, scale, width, size)
     return _below(words, np.repeat(2 * radii + 1, width)).reshape(size, width) - radii[:, None]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from abcdp._common.arrays import IntArray
 from abcdp._common.checks import is_whole
 from abcdp.errors import NoiseError
-from abcdp.privacy.noise_law import LARGEST_SCALE
+from abcdp.privacy.noise_law import check_scale
 
 Words = npt.NDArray[np.uint16]
 
@@ -29,10 +29,7 @@ def system_words(count: int) -> Words:
 
 def check_draws(scale: int, size: int) -> None:
     """Refuse a scale or a number of draws that no sampler serves."""
-    if not is_whole(scale, 1):
-        raise NoiseError(f"scale={scale!r}: the scale of integer noise is a Python int of at least 1; round it up.")
-    if scale > LARGEST_SCALE:
-        raise NoiseError(f"scale={scale} exceeds {LARGEST_SCALE}, beyond which noise may overflow: use a coarser grid.")
+    check_scale(scale)
     if not is_whole(size, 0):
         raise NoiseError(f"size={size!r}: the number of draws is a Python int of at least 0.")
 
