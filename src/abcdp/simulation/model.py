@@ -6,7 +6,7 @@ import importlib
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,18 +14,15 @@ import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_number
-from abcdp._common.support import Support, as_support
+from abcdp._common.support import Support
 from abcdp.bank.status import NOT_FINITE, RAISED, DrawFailed
 from abcdp.errors import ModelError, WorkerError
 from abcdp.simulation.isolated import Isolated
+from abcdp.simulation.prior import Latent, LogDensity, kind_of, parameter_names
 from abcdp.simulation.program import Program
 
 if TYPE_CHECKING:
     from abcdp.distance import Distance
-
-
-# A frozen scipy distribution keeps the generator of the call in progress on itself: two threads may not draw at once.
-_prior_lock = threading.Lock()
 
 
 class Model:
@@ -85,18 +82,15 @@ class Model:
         parameters: Sequence[str] | None = None,
         name: str | None = None,
         vectorised: bool = True,
-        log_prior: Callable[[FloatArray], FloatArray] | None = None,
-        latent: tuple[int, Callable[[FloatArray], FloatArray]] | None = None,
+        log_prior: LogDensity | None = None,
+        latent: Latent | None = None,
         distance: Distance | None = None,
         time_limit: float | None = None,
         support: Any = None,
     ) -> None:
-        self._check_prior(prior, parameters)
+        names = parameter_names(prior, parameters)
         if not callable(simulator):
             raise ModelError(f"simulator={simulator!r} is not callable; give a function (theta, records, rng).")
-        names = tuple(prior) if parameters is None else tuple(parameters)
-        if not names or any(not isinstance(n, str) or not n for n in names) or len(set(names)) != len(names):
-            raise ModelError(f"parameters={names!r}: every parameter needs a name of its own.")
         self.prior = prior
         self.simulator = simulator
         self.parameters = names
@@ -106,29 +100,7 @@ class Model:
         self.time_limit = self._checked_limit(time_limit, vectorised)
         self._isolated: Isolated | None = None
         self._lock = threading.Lock()
-        self._log_prior = log_prior
-        self._latent = latent
-        self._support = None if support is None else as_support(support, len(names))
-
-    @staticmethod
-    def _check_prior(prior: Any, parameters: Sequence[str] | None) -> None:
-        if isinstance(prior, Mapping):
-            if parameters is not None and tuple(parameters) != tuple(prior):
-                raise ModelError("parameters differ from the names in prior; leave parameters out.")
-            for name, marginal in prior.items():
-                if not hasattr(marginal, "rvs"):
-                    raise ModelError(
-                        f"prior of {name!r} has no rvs; give a frozen distribution such as stats.norm(0, 1)."
-                    )
-        elif not (callable(prior) or hasattr(prior, "rvs")):
-            raise ModelError(
-                "prior: give a dictionary of distributions, an object with rvs, or a function (size, rng)."
-            )
-        elif parameters is None:
-            raise ModelError(
-                "prior without a name: a joint prior needs parameters=[...], the names in the order of its columns; "
-                "a single parameter can be written prior={'name': distribution}."
-            )
+        self._law = kind_of(prior)(prior, names, self.name, log_prior, latent, support)
 
     @staticmethod
     def _checked_limit(limit: float | None, vectorised: bool) -> float | None:
@@ -162,9 +134,8 @@ class Model:
         >>> Model.command(["./simulate", "{theta}", "{records}", "--seed={seed}"], prior, time_limit=60)
         Model('simulate', parameters=('rate',))
         """
-        cls._check_prior(prior, parameters)
+        names = parameter_names(prior, parameters)
         words = command if isinstance(command, str) else tuple(map(str, command))
-        names = tuple(prior) if parameters is None else tuple(parameters)
         limit = cls._checked_limit(time_limit, vectorised=False)
         program = Program(words, names, stdin, stdout, columns, limit)
         options = {"name": program.name} | options
@@ -193,82 +164,29 @@ class Model:
 
     def draw(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return `count` draws from the prior, a row each."""
-        with _prior_lock:
-            if isinstance(self.prior, Mapping):
-                columns = [
-                    np.asarray(m.rvs(size=count, random_state=rng), dtype=np.float64) for m in self.prior.values()
-                ]
-                theta = np.stack(columns, axis=1) if all(c.shape == (count,) for c in columns) else np.empty(0)
-            elif hasattr(self.prior, "rvs"):
-                theta = np.asarray(self.prior.rvs(size=count, random_state=rng), dtype=np.float64)
-            else:
-                theta = np.asarray(self.prior(count, rng), dtype=np.float64)
-        if theta.shape == (count,) and len(self.parameters) == 1:
-            theta = theta[:, None]
-        if theta.shape != (count, len(self.parameters)):
-            raise ModelError(
-                f"the prior of {self.name!r} returned the shape {theta.shape} for {count} draws of "
-                f"{len(self.parameters)} parameters {self.parameters}; it must be ({count}, {len(self.parameters)})."
-            )
-        if not np.isfinite(theta).all():
-            raise ModelError(f"the prior of {self.name!r} returned NaN or infinity; parameters must be finite.")
-        return np.ascontiguousarray(theta)
+        return self._law.draw(count, rng)
 
     def log_prior(self, theta: FloatArray) -> FloatArray:
         """Return the log density of the prior at each row of theta."""
-        if self._log_prior is not None:
-            return np.asarray(self._log_prior(theta), dtype=np.float64)
-        if isinstance(self.prior, Mapping):
-            terms = [m.logpdf(theta[:, i]) for i, m in enumerate(self.prior.values())]
-            return np.asarray(np.sum(terms, axis=0), dtype=np.float64)
-        if hasattr(self.prior, "logpdf"):
-            return np.array([float(self.prior.logpdf(row)) for row in theta])
-        raise ModelError(f"the prior of {self.name!r} has no density; give Model(..., log_prior=function).")
+        return self._law.log_density(theta)
 
     @property
     def latent_dimension(self) -> int:
         """The number of standard normal numbers behind a draw of the prior."""
-        if self._latent is not None:
-            return self._latent[0]
-        if isinstance(self.prior, Mapping) and all(hasattr(m, "ppf") for m in self.prior.values()):
-            return len(self.parameters)
-        raise ModelError(f"the prior of {self.name!r} is not known as a map; give Model(..., latent=(k, function)).")
+        return self._law.latent[0]
+
+    def from_latent(self, z: FloatArray) -> FloatArray:
+        """Return parameters from rows of standard normal numbers: those of the prior, if these are independent."""
+        return np.asarray(self._law.latent[1](z), dtype=np.float64)
 
     @property
     def support(self) -> Support | None:
         """Where the prior allows the parameters, None where that is not known or they are whole numbers."""
-        if self._support is not None:
-            return self._support
-        if isinstance(self.prior, Mapping) and all(
-            hasattr(m, "support") and hasattr(m, "pdf") and not hasattr(m, "pmf") for m in self.prior.values()
-        ):
-            return as_support([m.support() for m in self.prior.values()], len(self.parameters))
-        return "simplex" if type(self.prior).__name__ == "dirichlet_frozen" else None
-
-    def from_latent(self, z: FloatArray) -> FloatArray:
-        """Return parameters from rows of standard normal numbers: those of the prior, if these are independent."""
-        if self._latent is not None:
-            return np.asarray(self._latent[1](z), dtype=np.float64)
-        from scipy.special import ndtr
-
-        columns = []
-        for i, marginal in enumerate(self.prior.values()):
-            # from whichever tail is nearer, so that neither loses digits
-            columns.append(np.where(z[:, i] < 0, marginal.ppf(ndtr(z[:, i])), marginal.isf(ndtr(-z[:, i]))))
-        return np.stack(columns, axis=1)
+        return self._law.support
 
     def describe_prior(self) -> str:
         """Return the prior as text, for the manifest of a bank."""
-
-        def word(prior: Any) -> str:
-            if hasattr(prior, "dist"):
-                arguments = [f"{a:g}" for a in prior.args] + [f"{k}={v:g}" for k, v in prior.kwds.items()]
-                return f"{prior.dist.name}({', '.join(arguments)})"
-            return str(getattr(prior, "__doc__", None) or type(prior).__name__).strip().split("\n")[0]
-
-        if isinstance(self.prior, Mapping):
-            return "; ".join(f"{name} ~ {word(marginal)}" for name, marginal in self.prior.items())
-        return f"({', '.join(self.parameters)}) ~ {word(self.prior)}"
+        return self._law.describe()
 
     def run(
         self, theta: FloatArray, records: int, rng: np.random.Generator
