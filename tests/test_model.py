@@ -136,3 +136,74 @@ def test_the_mixture_simulates_its_law(alpha):
     expected = np.repeat(theta[0], 10) * 10_000
     assert stats.chisquare(counts, expected).pvalue > alpha
     assert ((data[1] >= 1.0) & (data[1] <= 2.0)).all()
+
+
+class Doubles:
+    """A simulator of the user's own: each record is twice the first parameter, plus noise of its stream."""
+
+    per_draw = False
+    threads = True
+    time_limit = None
+
+    def __init__(self, change=lambda data, status: (data, status, None)):
+        self.change = change
+        self.closed = False
+
+    def simulate(self, theta, records, rng):
+        data = 2 * theta[:, :1] + rng.normal(size=(len(theta), records))
+        return self.change(data.astype(np.float32), np.zeros(len(theta), dtype=int))
+
+    def close(self):
+        self.closed = True
+
+
+def raises(data, status):
+    raise OSError("no")
+
+
+def test_an_object_that_is_a_simulator_is_taken_as_it_is():
+    simulator = Doubles()
+    model = abcdp.Model(PRIOR, simulator)
+    assert model.simulator is model.engine is simulator
+    assert model.vectorised
+    assert model.time_limit is None
+    data, status, error = model.run(np.array([[1.0, 1.0], [3.0, 1.0]]), 4, np.random.default_rng(0))
+    expected = (np.array([[2.0], [6.0]]) + np.random.default_rng(0).normal(size=(2, 4))).astype(np.float32)
+    assert data.dtype == np.float64
+    assert np.array_equal(data[:, :, 0], expected)
+    assert status.dtype == np.int8
+    assert error is None
+    model.close()
+    assert simulator.closed
+    simulator.per_draw = True
+    simulator.time_limit = 3.0
+    assert not model.vectorised
+    assert model.time_limit == 3.0
+    with pytest.raises(ModelError, match="keeps its own time"):
+        abcdp.Model(PRIOR, simulator, time_limit=2.0)
+
+
+def test_what_a_simulator_of_the_user_returns_is_checked():
+    theta, rng = np.zeros((3, 2)), np.random.default_rng(0)
+
+    def outcome(change):
+        return abcdp.Model(PRIOR, Doubles(change)).run(theta, 4, rng)
+
+    for change in (
+        lambda data, status: (data, status[:2], None),
+        lambda data, status: (data, status + 99, None),
+        lambda data, status: (None, status, None),
+        lambda data, status: (data[:2], status, None),
+        lambda data, status: (data[:, :3], status, None),
+        lambda data, status: (data.astype(str), status, None),
+    ):
+        with pytest.raises(ModelError, match="simulator 'Doubles' returned"):
+            outcome(change)
+    data, status, _ = outcome(lambda data, status: (data * [[np.nan], [1], [1]], np.array([0, 0, RAISED]), None))
+    assert status.tolist() == [NOT_FINITE, OK, RAISED]
+    assert (data[[0, 2]] == 0.0).all()
+    assert (data[1] != 0.0).all()
+    data, status, error = outcome(raises)
+    assert data is None
+    assert status.tolist() == [RAISED] * 3
+    assert isinstance(error, OSError)

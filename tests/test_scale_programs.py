@@ -29,7 +29,9 @@ STATUS = [OK, TIMED_OUT, OK, CRASHED, RAISED, OK]
 
 def apart():
     """The processes of simulators that this process has started."""
-    return [child for child in psutil.Process().children() if any("_isolated" in word for word in child.cmdline())]
+    return [
+        child for child in psutil.Process().children() if any("simulation.isolated" in word for word in child.cmdline())
+    ]
 
 
 def test_a_draw_over_its_limit_is_stopped_and_spares_the_others():
@@ -135,8 +137,11 @@ def test_time_limits_are_checked():
 def test_models_travel_with_their_limit():
     copy = pickle.loads(pickle.dumps(limited))
     assert copy.time_limit == 2.0
-    assert copy.runs_apart
-    assert not failing.runs_apart
+    _, status, _ = copy.run(THETA[:2], 3, np.random.default_rng(0))
+    copy.close()
+    assert status.tolist() == STATUS[:2]
+    assert copy.engine.threads
+    assert not failing.engine.threads
 
 
 def test_a_simulator_that_another_process_cannot_load(monkeypatch):

@@ -353,8 +353,8 @@ def crew_of(task: Task, shards: int, workers: int | None, pool: Pool, executor: 
         return _foreign(task, workers, executor)
     workers = min(workers or len(os.sched_getaffinity(0)), max(1, shards))
     importable = getattr(task.model.simulator, "__module__", "__main__") != "__main__"
-    waits = task.model.vectorised or task.model.runs_apart or not importable or workers == 1
-    if pool == "threads" or (pool == "auto" and waits):
+    one_process = task.model.engine.threads or not importable or workers == 1
+    if pool == "threads" or (pool == "auto" and one_process):
         return _Threads(task, workers)
     return _Processes(task, workers)
 

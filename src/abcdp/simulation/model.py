@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import itertools
-import math
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray
-from abcdp._common.checks import is_number
 from abcdp._common.support import Support
-from abcdp.bank.status import NOT_FINITE, RAISED, DrawFailed
-from abcdp.errors import ModelError, WorkerError
-from abcdp.simulation.isolated import Isolated
+from abcdp.errors import ModelError
 from abcdp.simulation.prior import Latent, LogDensity, kind_of, parameter_names
 from abcdp.simulation.program import Program
+from abcdp.simulation.simulators import Outcome, Simulator, outcome_of, seconds, simulator_for
 
 if TYPE_CHECKING:
     from abcdp.distance import Distance
@@ -38,7 +32,8 @@ class Model:
         ``simulator(theta, records, rng)``. If `vectorised`, theta has a row per draw and the result has the shape
         (draws, records) or (draws, records, columns). Otherwise theta is one draw and the result has the shape
         (records,) or (records, columns). A draw that cannot be simulated is returned as NaN; an exception fails the
-        draw, or all draws of the batch if `vectorised`.
+        draw, or all draws of the batch if `vectorised`. Or an object that is a
+        :class:`abcdp.simulation.simulators.Simulator`, which says itself how it is to be called.
     parameters
         The names, in the order of theta's columns.
     name
@@ -77,7 +72,7 @@ class Model:
     def __init__(
         self,
         prior: Any,
-        simulator: Callable[..., Any],
+        simulator: Callable[..., Any] | Simulator,
         *,
         parameters: Sequence[str] | None = None,
         name: str | None = None,
@@ -89,30 +84,13 @@ class Model:
         support: Any = None,
     ) -> None:
         names = parameter_names(prior, parameters)
-        if not callable(simulator):
-            raise ModelError(f"simulator={simulator!r} is not callable; give a function (theta, records, rng).")
         self.prior = prior
         self.simulator = simulator
         self.parameters = names
         self.name = name or str(getattr(simulator, "__name__", type(simulator).__name__))
-        self.vectorised = vectorised
         self.distance = distance
-        self.time_limit = self._checked_limit(time_limit, vectorised)
-        self._isolated: Isolated | None = None
-        self._lock = threading.Lock()
+        self.engine = simulator_for(simulator, self.name, vectorised, time_limit)
         self._law = kind_of(prior)(prior, names, self.name, log_prior, latent, support)
-
-    @staticmethod
-    def _checked_limit(limit: float | None, vectorised: bool) -> float | None:
-        if limit is None:
-            return None
-        if not is_number(limit) or not 0 < limit < math.inf:
-            raise ModelError(f"time_limit={limit!r}: seconds above 0 that a draw may take.")
-        if vectorised:
-            raise ModelError(
-                "time_limit holds for one draw; give a simulator of one draw and say Model(..., vectorised=False)."
-            )
-        return float(limit)
 
     @classmethod
     def command(
@@ -136,28 +114,23 @@ class Model:
         """
         names = parameter_names(prior, parameters)
         words = command if isinstance(command, str) else tuple(map(str, command))
-        limit = cls._checked_limit(time_limit, vectorised=False)
-        program = Program(words, names, stdin, stdout, columns, limit)
+        program = Program(words, names, stdin, stdout, columns, seconds(time_limit))
         options = {"name": program.name} | options
-        return cls(prior, program, parameters=parameters, vectorised=False, time_limit=limit, **options)
+        return cls(prior, program, parameters=parameters, vectorised=False, **options)
 
     @property
-    def runs_apart(self) -> bool:
-        """Whether draws are simulated in other processes, so that this one only waits for them."""
-        return self.time_limit is not None or isinstance(self.simulator, Program)
+    def vectorised(self) -> bool:
+        """Whether one call simulates many draws."""
+        return not self.engine.per_draw
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds that a draw may take, None where there is no limit."""
+        return self.engine.time_limit
 
     def close(self) -> None:
         """End the processes that wait for further draws, where a time limit made any."""
-        with self._lock:
-            isolated, self._isolated = self._isolated, None
-        if isolated is not None:
-            isolated.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_isolated", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _isolated=None, _lock=threading.Lock())
+        self.engine.close()
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, parameters={self.parameters})"
@@ -188,75 +161,13 @@ class Model:
         """Return the prior as text, for the manifest of a bank."""
         return self._law.describe()
 
-    def run(
-        self, theta: FloatArray, records: int, rng: np.random.Generator
-    ) -> tuple[FloatArray | None, npt.NDArray[np.int8], Exception | None]:
+    def run(self, theta: FloatArray, records: int, rng: np.random.Generator) -> Outcome:
         """Simulate a batch.
 
         Returns the data as (draws, records, columns), a status per draw, and the last exception. Where no draw gave
         data the first part is None; the data of a failed draw are zeros.
         """
-        status = np.zeros(len(theta), dtype=np.int8)
-        trouble: Exception | None = None
-        if self.vectorised:
-            try:
-                data = self._shaped(self.simulator(theta, records, rng), (len(theta), records))
-            except ModelError:
-                raise
-            except Exception as error:
-                return None, np.full(len(theta), RAISED, dtype=np.int8), error
-        else:
-            parts: list[FloatArray | None] = []
-            streams: Iterable[np.random.Generator] = rng.spawn(len(theta)) if self.runs_apart else itertools.repeat(rng)
-            for row, stream in zip(range(len(theta)), streams, strict=False):
-                try:
-                    parts.append(self._shaped(self._one(theta[row], records, stream), (records,)))
-                except (ModelError, WorkerError):
-                    raise
-                except Exception as error:
-                    trouble = error
-                    parts.append(None)
-                    status[row] = error.status if isinstance(error, DrawFailed) else RAISED
-            columns = {part.shape[1] for part in parts if part is not None}
-            if len(columns) > 1:
-                raise ModelError(f"simulator {self.name!r} returned {sorted(columns)} columns for different draws.")
-            if not columns:
-                return None, status, trouble
-            blank = np.zeros((records, columns.pop()))
-            data = np.stack([blank if part is None else part for part in parts])
-        # a finite sum says that every term is finite, at the cost of one pass
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not np.isfinite(data.sum(axis=(1, 2))).all()
-        if suspicious:
-            bad = np.array([not np.isfinite(one).all() for one in data])
-            data = np.where(bad[:, None, None], 0.0, data)
-            status[bad] = NOT_FINITE
-        return data, status, trouble
-
-    def _one(self, theta: FloatArray, records: int, rng: np.random.Generator) -> Any:
-        if self.time_limit is None or isinstance(self.simulator, Program):  # a program keeps its own time
-            return self.simulator(theta, records, rng)
-        with self._lock:
-            if self._isolated is None:
-                self._isolated = Isolated(self.simulator, self.name)
-            isolated = self._isolated
-        return isolated(theta, records, rng, self.time_limit)
-
-    def _shaped(self, result: Any, expected: tuple[int, ...]) -> FloatArray:
-        data = np.asarray(result)
-        if data.dtype.kind not in "fiub":
-            raise ModelError(f"simulator {self.name!r} returned values of type {data.dtype}; it must return numbers.")
-        data = np.ascontiguousarray(data, dtype=np.float64)
-        if data.shape == expected:
-            data = data[..., None]
-        if data.ndim != len(expected) + 1 or data.shape[:-1] != expected or data.shape[-1] < 1:
-            scope = "one draw" if self.vectorised else "many draws"
-            raise ModelError(
-                f"simulator {self.name!r} returned the shape {np.shape(result)}; it must be {expected} or "
-                f"{expected} plus one axis of columns. If a call simulates {scope}, say "
-                f"Model(..., vectorised={not self.vectorised})."
-            )
-        return data
+        return outcome_of(self.engine, self.name, theta, records, rng)
 
 
 def load(reference: str) -> Any:

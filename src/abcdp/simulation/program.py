@@ -8,7 +8,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,14 @@ from abcdp._common.checks import is_whole
 from abcdp.bank.status import CRASHED, TIMED_OUT, UNREADABLE, DrawFailed
 from abcdp.errors import ModelError, WorkerError
 from abcdp.simulation.isolated import kill_group
+from abcdp.simulation.simulators import PerDrawSimulator
 
 _SEED_BITS = 31  # what programs in C, Fortran and R take as a seed
 _TAIL = 300  # characters of standard error that a message repeats
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(PerDrawSimulator):
     """A simulator that runs a program once per draw.
 
     Parameters
@@ -56,6 +57,9 @@ class Program:
     stdout: Literal["csv", "json", "npy"] = "csv"
     columns: int = 1
     time_limit: float | None = None
+
+    threads: ClassVar[bool] = True
+    own_streams: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.command, str) or not self.command:
@@ -91,7 +95,7 @@ class Program:
     def _mentions(self, word: str) -> bool:
         return any(f"{{{word}}}" in argument for argument in self.command)
 
-    def __call__(self, theta: FloatArray, records: int, rng: np.random.Generator) -> FloatArray:
+    def simulate_draw(self, theta: FloatArray, records: int, rng: np.random.Generator) -> FloatArray:
         """Run the program for one draw."""
         values = dict(zip(self.parameters, theta.tolist(), strict=True))
         seed = int(rng.integers(1 << _SEED_BITS))

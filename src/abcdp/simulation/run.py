@@ -366,7 +366,7 @@ def _pilot(model: Model, distance: Distance, records: int, seed: int) -> tuple[F
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=_PILOT_STREAM))
     theta = model.draw(max(1, min(_PILOT_DRAWS, _BATCH_VALUES // records)), rng)
-    step = len(theta) if model.vectorised else 1
+    step = 1 if model.engine.per_draw else len(theta)
     tried: list[tuple[FloatArray, FloatArray]] = []
     trouble: Exception | None = None
     for start in range(0, len(theta), step):
