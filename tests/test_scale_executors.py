@@ -171,12 +171,12 @@ def test_things_that_are_no_executor_are_named():
 
 def test_workers_with_other_software_are_refused(monkeypatch):
     task = executors.Task(batched, abcdp.simulate(batched, MEAN, **SMALL).header, 7, 64)
-    pickled = executors.pickle.dumps(("abcdp 0.0 with numpy 1.0", executors.packed(task)))
+    pickled = executors.pickle.dumps(("abcdp 0.0 with numpy 1.0", executors.pickle_of(task)))
     with pytest.raises(ModelError, match=r"a worker runs abcdp .*; the same versions are needed"):
-        executors.make_far_away(pickled, 0, 64, 0)
+        executors.make_remotely(pickled, 0, 64, 0)
     gone = executors.pickle.dumps((executors._software(), b"cno_such_module\nthing\n."))
     with pytest.raises(ModelError, match="a worker cannot load the model"):
-        executors.make_far_away(gone, 0, 64, 0)
+        executors.make_remotely(gone, 0, 64, 0)
 
 
 def test_workers_keep_the_memory_of_a_batch_where_dask_says_otherwise(monkeypatch):

@@ -30,10 +30,10 @@ def read_shard(folder: Folder, header: Header, shard: Shard) -> ShardData:
         content = folder.read(_file(shard), largest_file(len(header.parameters), header.width, shard.rows))
     except OSError as error:
         raise BankError(f"{path}: cannot be read ({type(error).__name__}).") from error
-    return _checked(content, path, header, shard)
+    return _content_of(content, path, header, shard)
 
 
-def _checked(content: bytes, path: str, header: Header, shard: Shard) -> ShardData:
+def _content_of(content: bytes, path: str, header: Header, shard: Shard) -> ShardData:
     data = decode_shard(content, path, len(header.parameters), header.width, shard.rows)
     if data.sha256() != shard.sha256:
         raise BankError(f"{path}: its content does not fit its digest; the file was edited or damaged.")
@@ -56,7 +56,7 @@ def find_shard(folder: Folder, header: Header, seed: int, number: int, rows: int
         if shard is None or (shard.seed, shard.number) != (seed, number):
             return None
         if content:
-            _checked(found, folder.named(name), header, shard)
+            _content_of(found, folder.named(name), header, shard)
     except (OSError, BankError, StorageError):
         return None
     return shard

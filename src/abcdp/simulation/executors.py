@@ -40,7 +40,7 @@ from abcdp.bank import Header, write_shard
 from abcdp.bank.shards import Shard, ShardData, encode_shard
 from abcdp.bank.status import OK
 from abcdp.errors import ModelError, WorkerError
-from abcdp.simulation.isolated import packed
+from abcdp.simulation.isolated import pickle_of
 from abcdp.simulation.model import Model
 
 Pool = Literal["auto", "threads", "processes"]
@@ -90,34 +90,34 @@ class Task:
         return shard, encode_shard(shard, data) if self.encoded else data
 
 
-def make_shards(missing: Mapping[int, int], crew: Crew, retries: int) -> Iterator[Made]:
+def make_shards(missing: Mapping[int, int], executor: ShardExecutor, retries: int) -> Iterator[Made]:
     """Yield shards as they are made, with a few under way at a time, so that memory does not grow with the draws."""
     waiting = deque(missing.items())
     running: dict[Future[Made], tuple[int, int]] = {}
     failed: Counter[int] = Counter()
     try:
         while waiting or running:
-            while waiting and len(running) < crew.window():
+            while waiting and len(running) < executor.window():
                 number, rows = waiting.popleft()
-                running[crew.submit(number, rows, failed[number])] = number, rows
+                running[executor.submit(number, rows, failed[number])] = number, rows
             finished, _ = wait(running, timeout=_PATIENCE, return_when=FIRST_COMPLETED)
             if not finished:
-                crew.check()
+                executor.check()
             for future in finished:
                 number, rows = running.pop(future)
                 try:
                     result = future.result()
                 except BaseException as error:
-                    if not _of_the_machinery(error):
+                    if not _is_of_workers(error):
                         raise
                     failed[number] += 1
                     if failed[number] > retries:
                         raise WorkerError(
                             f"shard {number} was given out {failed[number]} times and its workers were lost each time, "
-                            f"last: {_said(error)}. Either the machines fail, or a draw brings its worker down (out of "
-                            "memory?). Finished shards are kept: simulate again to resume."
+                            f"last: {_text_of(error)}. Either the machines fail, or a draw brings its worker down (out "
+                            "of memory?). Finished shards are kept: simulate again to resume."
                         ) from error
-                    crew.recover(future)
+                    executor.recover(future)
                     time.sleep(_PAUSES[min(failed[number] - 1, len(_PAUSES) - 1)])
                     waiting.appendleft((number, rows))
                 else:
@@ -127,23 +127,23 @@ def make_shards(missing: Mapping[int, int], crew: Crew, retries: int) -> Iterato
             future.cancel()
 
 
-def _of_the_machinery(error: BaseException) -> bool:
+def _is_of_workers(error: BaseException) -> bool:
     """Whether a failure is of workers, connections or storage: what a simulator raises never arrives here."""
     lost = isinstance(error, BrokenExecutor | CancelledError | OSError | WorkerError)
     return lost or type(error).__name__ in ("KilledWorker", "ClosedClientError")
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:300]
 
 
-class Crew(abc.ABC):
+class ShardExecutor(abc.ABC):
     """Workers that take shards; a context in which they are there."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ShardExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -164,7 +164,7 @@ class Crew(abc.ABC):
         """Make good the loss of workers that a failed shard showed."""
 
 
-class _Threads(Crew):
+class _Threads(ShardExecutor):
     def __init__(self, task: Task, workers: int, executor: Executor | None = None) -> None:
         super().__init__(workers)
         self._task = task
@@ -211,7 +211,7 @@ def _safe_start() -> Iterator[None]:
             os.environ[_SAFE_PATH] = before
 
 
-class _Processes(Crew):
+class _Processes(ShardExecutor):
     def __init__(self, task: Task, workers: int) -> None:
         super().__init__(workers)
         try:
@@ -221,10 +221,10 @@ class _Processes(Crew):
                 f"model {task.model.name!r} cannot be sent to other processes ({error}); define its functions in a "
                 "module, not inside another function, or say pool='threads'."
             ) from error
-        self._pool = self._started()
+        self._pool = self._new_pool()
         self._submitted: weakref.WeakKeyDictionary[Future[Made], ProcessPoolExecutor] = weakref.WeakKeyDictionary()
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _new_pool(self) -> ProcessPoolExecutor:
         # a fresh interpreter per worker: forking a process that runs threads can deadlock
         with _safe_start():
             return ProcessPoolExecutor(self.workers, get_context("spawn"), _start_worker, (self._pickled,))
@@ -246,11 +246,11 @@ class _Processes(Crew):
         # all that a broken pool had under way fails together; the first of them replaces it
         if self._submitted.get(future) is self._pool:
             self._pool.shutdown(wait=False)
-            self._pool = self._started()
+            self._pool = self._new_pool()
 
 
 @functools.lru_cache(maxsize=2)
-def _unpacked(pickled: bytes) -> Task:
+def _task_of(pickled: bytes) -> Task:
     try:
         software, task = pickle.loads(pickled)  # noqa: S301 - made by whoever runs this worker
         task = pickle.loads(task)  # noqa: S301 - as above
@@ -270,10 +270,10 @@ def _software() -> str:
     return f"abcdp {__version__} with numpy {np.__version__}"
 
 
-def make_far_away(pickled: bytes, number: int, rows: int, attempt: int) -> Made:
+def make_remotely(pickled: bytes, number: int, rows: int, attempt: int) -> Made:
     """Make a shard in a worker that shares nothing with this process; each attempt is a task of its own."""
     _keep_freed_memory()
-    return _unpacked(pickled).make(number, rows)
+    return _task_of(pickled).make(number, rows)
 
 
 @functools.cache
@@ -290,13 +290,13 @@ def _keep_freed_memory() -> None:
                 library.mallopt(option, size)
 
 
-class _Foreign(Crew):
+class _Remote(ShardExecutor):
     """An executor of the user's: whatever has ``submit`` and returns futures of :mod:`concurrent.futures`."""
 
     def __init__(self, task: Task, workers: int | None, executor: Any) -> None:
         super().__init__(workers or getattr(executor, "_max_workers", None) or len(os.sched_getaffinity(0)))
         try:
-            self._pickled = pickle.dumps((_software(), packed(task)))
+            self._pickled = pickle.dumps((_software(), pickle_of(task)))
         except Exception as error:
             raise ModelError(
                 f"model {task.model.name!r} cannot be sent to the executor's workers ({error}); define its functions "
@@ -306,15 +306,15 @@ class _Foreign(Crew):
 
     def submit(self, number: int, rows: int, attempt: int) -> Future[Made]:
         try:
-            return self._executor.submit(make_far_away, self._pickled, number, rows, attempt)  # type: ignore[no-any-return]
+            return self._executor.submit(make_remotely, self._pickled, number, rows, attempt)  # type: ignore[no-any-return]
         except BrokenExecutor as error:
             raise WorkerError(
-                f"the executor is broken ({_said(error)}). Finished shards are kept: simulate again, with a new "
+                f"the executor is broken ({_text_of(error)}). Finished shards are kept: simulate again, with a new "
                 "executor, to resume."
             ) from error
 
 
-class _Dask(_Foreign):
+class _Dask(_Remote):
     """A cluster of :mod:`distributed`, by its client."""
 
     def __init__(self, task: Task, workers: int | None, client: Any, executor: Any) -> None:
@@ -345,12 +345,12 @@ class _Dask(_Foreign):
         self.check()
 
 
-def crew_of(task: Task, shards: int, workers: int | None, pool: Pool, executor: Any) -> Crew:
+def executor_for(task: Task, shards: int, workers: int | None, pool: Pool, executor: Any) -> ShardExecutor:
     """Return the workers to use: those of an executor, or threads or processes of this machine."""
     if pool not in ("auto", "threads", "processes"):
         raise ModelError(f"pool={pool!r}: choose auto, threads or processes.")
     if executor is not None:
-        return _foreign(task, workers, executor)
+        return _remote_executor_for(task, workers, executor)
     workers = min(workers or len(os.sched_getaffinity(0)), max(1, shards))
     importable = getattr(task.model.simulator, "__module__", "__main__") != "__main__"
     one_process = task.model.engine.threads or not importable or workers == 1
@@ -359,7 +359,7 @@ def crew_of(task: Task, shards: int, workers: int | None, pool: Pool, executor: 
     return _Processes(task, workers)
 
 
-def _foreign(task: Task, workers: int | None, executor: Any) -> Crew:
+def _remote_executor_for(task: Task, workers: int | None, executor: Any) -> ShardExecutor:
     if type(executor).__module__.partition(".")[0] == "distributed":
         given: Callable[..., Any] | None = getattr(executor, "get_executor", None)
         client = executor if given is not None else getattr(executor, "_client", None)
@@ -372,4 +372,4 @@ def _foreign(task: Task, workers: int | None, executor: Any) -> Crew:
         )
     if isinstance(executor, ThreadPoolExecutor):
         return _Threads(task, workers or executor._max_workers, executor)
-    return _Foreign(task, workers, executor)
+    return _Remote(task, workers, executor)

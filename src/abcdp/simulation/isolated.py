@@ -32,7 +32,7 @@ _CODE = (
 )
 
 
-def packed(thing: Any) -> bytes:
+def pickle_of(thing: Any) -> bytes:
     """Return anything as bytes for another process; with cloudpickle, also functions of a script or notebook."""
     try:
         from cloudpickle import dumps
@@ -53,7 +53,7 @@ class Isolated:
 
     def __init__(self, simulator: Callable[..., Any], name: str) -> None:
         try:
-            self._packed = packed(simulator)
+            self._pickle = pickle_of(simulator)
         except Exception as error:
             raise ModelError(
                 f"simulator {name!r} cannot be sent to a process of its own, as a time limit needs ({error}); define "
@@ -65,7 +65,7 @@ class Isolated:
 
     def __call__(self, theta: Any, records: int, rng: np.random.Generator, limit: float) -> Any:
         """Return what the simulator returns, or raise what it raises, or :class:`DrawFailed`."""
-        child = self._begun((theta, records, rng))
+        child = self._child_with((theta, records, rng))
         try:
             kind, value = child.answer(limit)
         except BaseException:
@@ -77,14 +77,14 @@ class Isolated:
             raise value
         return value
 
-    def _begun(self, draw: tuple[Any, ...]) -> _Child:
+    def _child_with(self, draw: tuple[Any, ...]) -> _Child:
         """Return a process that has begun with a draw; one that ended while it was idle does not count."""
         while True:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
             fresh = child is None
             if child is None:
-                child = _Child(self._packed, self._name)
+                child = _Child(self._pickle, self._name)
             if child.begin(draw):
                 return child
             child.kill()

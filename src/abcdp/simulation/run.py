@@ -32,9 +32,10 @@ from abcdp.bank import (
 )
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.status import OK
+from abcdp.bank.storage import SHARDS
 from abcdp.distance import Distance
 from abcdp.errors import BankError, DistanceError, ModelError
-from abcdp.simulation.executors import Pool, Task, crew_of, make_shards
+from abcdp.simulation.executors import Pool, Task, executor_for, make_shards
 from abcdp.simulation.model import Model
 
 _BATCH_VALUES = 1 << 18  # numbers simulated at once: 2 MiB, within a core's cache
@@ -104,7 +105,7 @@ def simulate(
     _at_least("retries", retries, 0)
     try:
         run = _begin(model, distance, draws, records, seed, to, more, shard, batch)
-        made: dict[int, tuple[Shard, ShardData | None]] = {s.number: (s, None) for s in run.found()}
+        made: dict[int, tuple[Shard, ShardData | None]] = {s.number: (s, None) for s in run.existing_shards()}
         for key, data in run.make(set(made), executor, workers, pool, retries, progress):
             made[key.number] = key, data
     finally:
@@ -147,12 +148,12 @@ def simulate_part(
     try:
         run = _begin(model, distance, draws, records, seed, to, None, shard, batch)
         mine = replace(run, sizes={number: rows for number, rows in run.sizes.items() if number % n == i - 1})
-        present = {s.number for s in mine.found()}
+        present = {s.number for s in mine.existing_shards()}
         for _ in mine.make(present, executor, workers, pool, retries, progress):
             pass
     finally:
         model.close()
-    there = list(run.found(content=False))
+    there = list(run.existing_shards(content=False))
     if len(there) == len(run.sizes):
         run.close(there)
     return len(there), len(run.sizes)
@@ -173,12 +174,12 @@ class _Run:
     def header(self) -> Header:
         return self.task.header
 
-    def found(self, content: bool = True) -> Iterator[Shard]:
+    def existing_shards(self, content: bool = True) -> Iterator[Shard]:
         """Yield the shards that are there already, in order."""
         folder = self.folder
         if folder is None:
             return
-        there = folder.names("shards")
+        there = folder.names(SHARDS)
 
         def look(number: int) -> Shard | None:
             if Shard(self.task.seed, number, 0, 0, "").file not in there:
@@ -202,10 +203,10 @@ class _Run:
         total = sum(self.sizes.values())
         with (
             progress_bar(f"simulating {self.task.model.name}", total, progress) as advance,
-            crew_of(task, len(missing), workers, pool, executor) as crew,
+            executor_for(task, len(missing), workers, pool, executor) as shard_executor,
         ):
             advance(total - sum(missing.values()))
-            for shard, data in make_shards(missing, crew, retries):
+            for shard, data in make_shards(missing, shard_executor, retries):
                 if isinstance(data, bytes):
                     assert self.folder is not None  # noqa: S101 - asked for bytes only then
                     write_shard_file(self.folder, shard, data)
@@ -239,12 +240,12 @@ def _begin(
 ) -> _Run:
     """Check everything, try the model, and write the manifest of an unfinished bank where there is none."""
     folder = None if to is None else open_folder(to)
-    began = _begun(folder)
+    began = _manifest_in(folder)
     shard, batch = _at_least("shard", shard, 1), _at_least("batch", batch, 1)
     if more is None:
         stages = [_whole("draws", draws, 1)]
     else:
-        began, stages = _to_extend(began, folder, draws, _whole("more", more, 1))
+        began, stages = _extension_of(began, folder, draws, _whole("more", more, 1))
         recipe = began["recipe"]
         records, seed = records or began["records"], recipe["seed"] if seed is None else seed
         shard, batch = shard or recipe["shard"], batch or recipe["batch"]
@@ -270,7 +271,7 @@ def _begin(
     batch = batch or _power_of_two(min(shard, _BATCH_VALUES // (records * header.columns)))
     manifest = {
         **header.to_json(),
-        "recipe": {"seed": seed, "draws": _written(stages), "shard": shard, "batch": batch},
+        "recipe": {"seed": seed, "draws": _draws_to_json(stages), "shard": shard, "batch": batch},
         "pilot": {"theta": pilot_theta[0].tolist(), "row": header.distance.encode(pilot[:1])[0, :8].tolist()},
         "software": {"abcdp": __version__, "numpy": np.__version__},
     }
@@ -293,7 +294,7 @@ def _open_manifest(folder: Folder, began: dict[str, Any] | None, manifest: dict[
         write_manifest(folder, {**began, "extending": draws})
 
 
-def _begun(folder: Folder | None) -> dict[str, Any] | None:
+def _manifest_in(folder: Folder | None) -> dict[str, Any] | None:
     """Return the manifest that an earlier run left in the folder; raise where the folder holds anything else."""
     if folder is None:
         return None
@@ -305,7 +306,7 @@ def _begun(folder: Folder | None) -> dict[str, Any] | None:
     return read_manifest(folder)
 
 
-def _to_extend(
+def _extension_of(
     began: dict[str, Any] | None, folder: Folder | None, draws: int | None, more: int
 ) -> tuple[dict[str, Any], list[int]]:
     """Return the manifest of the bank to extend, and the draws of each run that made it and of the one to come."""
@@ -326,14 +327,14 @@ def _to_extend(
     whole = stages[-1] % recipe["shard"] == 0
     stages = [*stages[:-1], stages[-1] + more] if whole else [*stages, more]
     under_way = began.get("extending")
-    if under_way is not None and under_way != _written(stages):
+    if under_way is not None and under_way != _draws_to_json(stages):
         total = sum(under_way) if isinstance(under_way, list) else under_way
         missing = total - sum(shard[2] for shard in began["shards"])
         raise BankError(f"{folder} is being extended by {missing} draws: finish that with more={missing} first.")
     return began, stages
 
 
-def _written(stages: list[int]) -> int | list[int]:
+def _draws_to_json(stages: list[int]) -> int | list[int]:
     return stages[0] if len(stages) == 1 else stages
 
 
