@@ -9,12 +9,14 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 from abcdp.distance.base import Distance, MeanDistance, SummaryDistance
+from abcdp.distance.clipped import Clipped
 from abcdp.distance.clusters import ClusterSummary
 from abcdp.distance.contribution import Contribution
+from abcdp.distance.custom import CustomDistance
 from abcdp.distance.learned import LearnedSummary, certified_line
 from abcdp.distance.mean_summary import Histogram, MeanSummary, Moment
 from abcdp.distance.mmd import MMD
-from abcdp.distance.others import Clipped, CustomDistance, PairedClipped
+from abcdp.distance.paired import PairedClipped
 from abcdp.errors import DistanceError
 
 __all__ = [

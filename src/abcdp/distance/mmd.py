@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
-from abcdp._kernels import kernels
-from abcdp.distance.base import MOST_COLUMNS, ROUNDING, MeanDistance, Norm, as_domain, as_records, clip_to, reach
-from abcdp.distance.features import KERNELS, FeatureMap, Kernel, QuadratureFeatures, WaveFeatures, kernel_chord
+from abcdp.distance.base import MOST_COLUMNS, MeanDistance, Norm, as_domain, as_records, clip_to
+from abcdp.distance.exact_mmd import EXACT_LARGEST, exact_diameter, exact_distances, exact_error
+from abcdp.distance.features import KERNELS, FeatureMap, Kernel, QuadratureFeatures, WaveFeatures
 from abcdp.distance.regime import LARGEST, ROOM, Interval, check_scale
-from abcdp.errors import DistanceError, UnitError
+from abcdp.errors import DistanceError
 from abcdp.privacy.unit import Unit
 
 Features = Literal["auto", "fourier", "sobol", "random", "exact"]
@@ -26,9 +26,6 @@ _MOST_QUADRATURE = 8000  # features, where "auto" may choose
 _MOST_FEATURES = 100_000  # and where the user insists
 _MOST_NUMBERS = 1 << 26  # in the table of waves
 _WIDE = 1e5  # without a domain, wave features clip records this many bandwidths from zero
-# The quadratic form of exact MMD loses digits near zero, so distances below this count as this: far below one replaced
-# record among any number of them whose pairs can be summed. It must not depend on that number, which may be private.
-_SMALLEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -227,11 +224,8 @@ class MMD(MeanDistance):
     def diameter(self, change: float | tuple[float, ...], norm: Norm) -> float:
         if self.has_summary:
             return self._map.diameter(change, norm)
-        if norm == 1:
-            raise UnitError("MMD with features='exact' has no finite summary, hence no L1 sensitivity.")
         pairs = np.array(self._pairs())
-        far = reach(change, np.array(self._per_column()), pairs[:, 1] - pairs[:, 0])
-        return kernel_chord(self.kernel, far) * (1.0 + 1e-12)
+        return exact_diameter(self.kernel, np.array(self._per_column()), pairs[:, 1] - pairs[:, 0], change, norm)
 
     def spans(self, change: float | tuple[float, ...]) -> FloatArray:
         return self._map.spans(change)
@@ -278,30 +272,14 @@ class MMD(MeanDistance):
     def compare(self, rows: FloatArray, reference: FloatArray) -> FloatArray:
         if reference.ndim == 1:
             return super().compare(rows, reference)
-        kind = KERNELS.index(self.kernel)
         scales = np.array(self._per_column() if self.columns else self.fitted(reference.shape[1])._per_column())
-        if rows.shape[1] % len(scales):
-            raise DistanceError(f"rows of {rows.shape[1]} entries are not records of {len(scales)} columns.")
-        inverse = 1.0 / scales
-        own = kernels().kernel_mean_self(reference, kind, inverse)
-        out = np.empty(len(rows))
-        for t, row in enumerate(rows):
-            simulated = np.ascontiguousarray(row.reshape(-1, len(scales)))
-            squared = kernels().kernel_mean_self(simulated, kind, inverse) + own
-            squared -= 2.0 * kernels().kernel_mean(simulated, reference, kind, inverse)
-            out[t] = math.sqrt(max(squared, _SMALLEST**2))
-        return out
+        return exact_distances(self.kernel, scales, rows, reference)
 
     def largest(self, records: int) -> float:
-        return super().largest(records) if self.has_summary else math.sqrt(2.0) * (1.0 + 1e-9)
+        return super().largest(records) if self.has_summary else EXACT_LARGEST
 
     def numerical_error(self, records: int) -> float:
-        if self.has_summary:
-            return super().numerical_error(records)
-        # three means (one counted twice) of terms within a few ulp plus one per column, summed by blocks of 256 and
-        # then without loss: no part of it grows with the number of records, here or in the bank
-        squared = 4.0 * (320.0 + (self.columns or MOST_COLUMNS)) * ROUNDING
-        return squared / (2.0 * _SMALLEST)
+        return super().numerical_error(records) if self.has_summary else exact_error(self.columns or MOST_COLUMNS)
 
 
 def _as_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from abcdp._common.checks import is_number
 from abcdp.errors import DistanceError
 
 Interval = tuple[float, float]
@@ -49,6 +50,13 @@ def check_scale(value: float, what: str) -> float:
     if not SMALLEST <= value <= LARGEST:
         raise DistanceError(f"{what}={value!r}: a number from {SMALLEST:g} to {LARGEST:g}; rescale.")
     return value
+
+
+def check_clip(clip: float, what: str = "clip") -> None:
+    """Raise unless a clip, or another public bound of a distance, is a number that can be computed with."""
+    if not is_number(clip):
+        raise DistanceError(f"{what}={clip!r}: a finite number above 0.")
+    check_scale(clip, what)
 
 
 def check_features(largest: float, what: str) -> None:
