@@ -39,7 +39,7 @@ CHILD = """
 import resource, sys, time, warnings
 warnings.simplefilter("ignore")
 import numpy, pyarrow, pyarrow.parquet
-import abcdp, abcdp.plan, abcdp.reporting.report
+import abcdp, abcdp.planning.plan, abcdp.reporting.report
 from abcdp.cli import main
 from abcdp.errors import AbcdpError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
