@@ -41,12 +41,18 @@ __all__ = [
 ]
 
 MOST_NESTED = 8  # distances inside distances, in a file
-_INNER = {Clipped.kind: "distance", LearnedSummary.kind: "base"}
+# the distances that a manifest may declare, by their kind; their sensitivities are derived, see basis_of
 _DECLARED: dict[str, type[Distance]] = {
-    kind.kind: kind for kind in (MMD, MeanSummary, LearnedSummary, PairedClipped, Clipped, ClusterSummary)
+    declared.kind: declared
+    for declared in (
+        MMD,
+        MeanSummary,
+        LearnedSummary,
+        PairedClipped,
+        Clipped,
+        ClusterSummary,
+    )
 }
-# the setting of a distance that is itself a distance
-_NESTED = {Clipped.kind: "distance", LearnedSummary.kind: "base"}
 
 
 def basis_of(distance: Distance) -> tuple[Literal["derived", "asserted"], str]:
@@ -166,12 +172,13 @@ def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
     foreign = own is not None and not _is_ours(own) and type(own) is not CustomDistance
     if own is not None and foreign and _settings(own) == values:
         return own
-    if kind in _NESTED:
-        inner = settings.get(_NESTED[kind])
-        if kind == Clipped.kind and isinstance(inner, dict) and inner.get("type") == Clipped.kind:
+    inner = _inner_setting(kind)
+    if inner:
+        part = settings.get(inner)
+        if kind == Clipped.kind and isinstance(part, dict) and part.get("type") == kind:
             raise DistanceError("distance 'clipped': one clip is enough; give the smaller one.")
         holds = own is not None and _is_ours(own) and own.kind == kind
-        settings[_NESTED[kind]] = distance_from_json(inner, getattr(own, _NESTED[kind]) if holds else own)
+        settings[inner] = distance_from_json(part, getattr(own, inner) if holds else own)
     if kind == CustomDistance.kind:
         if not isinstance(own, CustomDistance) or own.name != settings.get("name"):
             raise DistanceError(
@@ -189,9 +196,13 @@ def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
     return _DECLARED[kind].from_json(settings)
 
 
+def _inner_setting(kind: str) -> str:
+    return _DECLARED[kind].inner if kind in _DECLARED else ""
+
+
 def _check_nesting(values: Any) -> None:
     for _ in range(MOST_NESTED):
-        values = values.get(_INNER.get(values["type"]))
+        values = values.get(_inner_setting(values["type"]))
         if not isinstance(values, dict) or not isinstance(values.get("type"), str):
             return
     raise DistanceError(f"more than {MOST_NESTED} distances inside each other; refused.")

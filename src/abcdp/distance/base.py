@@ -34,6 +34,7 @@ class Distance(abc.ABC):
     """
 
     kind: ClassVar[str]
+    inner: ClassVar[str] = ""  # the setting that is itself a distance, if there is one
     has_summary: ClassVar[bool] = False
     asserted: ClassVar[bool] = False  # whether the sensitivity is the caller's word
     ordered: ClassVar[bool] = True  # whether the order of records matters

@@ -23,6 +23,7 @@ class Clipped(Distance):
     clip: float
 
     kind: ClassVar[str] = "clipped"
+    inner: ClassVar[str] = "distance"
 
     def __post_init__(self) -> None:
         if not isinstance(self.distance, Distance):

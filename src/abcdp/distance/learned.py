@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ class LearnedSummary(MeanDistance):
     limits: tuple[tuple[float, float], ...]
 
     kind: ClassVar[str] = "learned"
+    inner: ClassVar[str] = "base"
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, MeanDistance) or not self.base.has_summary:
@@ -69,12 +70,6 @@ class LearnedSummary(MeanDistance):
                 "the weights of a learned summary are so large beside its limits that rounding would show; use weights "
                 "that cancel each other less."
             )
-
-    @classmethod
-    def from_json(cls, settings: dict[str, Any]) -> Self:
-        from abcdp.distance import distance_from_json
-
-        return super().from_json({**settings, "base": distance_from_json(settings.get("base"))})
 
     @functools.cached_property
     def _line(self) -> CertifiedLine | None:
