@@ -26,7 +26,7 @@ from abcdp.distance import (
     PairedClipped,
     SummaryDistance,
 )
-from abcdp.distance.base import reach
+from abcdp.distance.base import largest_change
 from abcdp.distance.features import QuadratureFeatures, line_diameter
 from abcdp.distance.joint import joint_diameter
 from abcdp.errors import DistanceError, UnitError
@@ -326,7 +326,7 @@ def test_the_reach_of_a_change_is_the_largest_scaled_norm():
         z *= change / np.linalg.norm(z, axis=1)[:, None]
         z = np.clip(z, -widths, widths)
         found = np.linalg.norm(z / scales, axis=1).max()
-        got = reach(change, scales, widths)
+        got = largest_change(change, scales, widths)
         assert found <= got * (1 + 1e-12)
         order = np.argsort(scales)
         left, best = change**2, 0.0
@@ -350,7 +350,7 @@ def test_the_reach_of_a_change_is_the_largest_scaled_norm():
     ],
 )
 def test_the_reach_of_extreme_changes(change, scales, widths, want):
-    assert reach(change, np.array(scales), np.array(widths)) == pytest.approx(want, rel=1e-14)
+    assert largest_change(change, np.array(scales), np.array(widths)) == pytest.approx(want, rel=1e-14)
 
 
 @pytest.mark.parametrize("name", [n for n in DISTANCES if n != "custom"])

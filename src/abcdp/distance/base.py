@@ -295,7 +295,7 @@ def clip_to(array: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     return np.clip(np.where(np.isnan(array), low, array), low, high)
 
 
-def reach(change: float | tuple[float, ...], scales: FloatArray, widths: FloatArray) -> float:
+def largest_change(change: float | tuple[float, ...], scales: FloatArray, widths: FloatArray) -> float:
     """Return the largest norm of z / scales over changes z of a record that stays in a box with these widths."""
     columns = len(scales)
     if isinstance(change, tuple):

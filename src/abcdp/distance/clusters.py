@@ -1,7 +1,7 @@
 """Patients in clusters: counts of a partition, exact, and how far one patient can move all of them at once.
 
 A record is a patient and holds one number, the label of the patient's cluster (of a genotype, say). Which label it is
-does not matter, only who shares it. The six statistics are counts, not means over records, so one patient's reach is
+does not matter, only who shares it. The six statistics are counts, not means over records, so the sensitivity is
 found by going through what a moved patient can do to a partition: ``docs/proofs/clusters.md``.
 """
 

@@ -22,8 +22,8 @@ from abcdp.distance.base import MeanDistance
 from abcdp.distance.regime import Interval
 
 _BITS = 44  # integers of features, in units of 2**-44 of their magnitude
-_TABLE_BITS = 40  # and in a table, where they are multiplied by a place of 20 bits
-_PLACE_BITS = 20
+_TABLE_BITS = 40  # and in a table, where they are multiplied by a share of 20 bits
+_SHARE_BITS = 20
 _BLOCK_ROWS = 1 << 14  # so many integers of 45 bits add up within 64
 _BLOCK_VALUES = 1 << 22  # integers held at once: 32 MiB, whatever the width
 _MOST_CELLS = 1 << 16
@@ -87,8 +87,8 @@ class Contribution(abc.ABC):
         totals, count = self.totals(data)
         return np.asarray(np.ldexp(np.array([total / count for total in totals]), -self.bits))
 
-    def _integers(self, features: FloatArray) -> IntArray:
-        """Return features rounded half up, once they are finite and within their public bounds."""
+    def _quantise(self, features: FloatArray) -> IntArray:
+        """Return features rounded half up to integers, once they are finite and within their public bounds."""
         low, high = self._distance.bounds(1)
         inside = np.clip(np.where(np.isnan(features), low, features), low, high)
         whole: IntArray = np.floor(np.ldexp(inside, self.bits) + 0.5).astype(np.int64)
@@ -101,7 +101,7 @@ class Rounded(Contribution):
     enforced = False
 
     def vectors(self, records: FloatArray) -> IntArray:
-        return self._integers(self._distance.record_features(records))
+        return self._quantise(self._distance.record_features(records))
 
 
 class Boxed(Contribution):
@@ -111,11 +111,11 @@ class Boxed(Contribution):
 
     @functools.cached_property
     def _box(self) -> tuple[IntArray, IntArray]:
-        low, high = (self._integers(bound[None])[0] for bound in self._distance.bounds(1))
+        low, high = (self._quantise(bound[None])[0] for bound in self._distance.bounds(1))
         return low, high
 
     def vectors(self, records: FloatArray) -> IntArray:
-        return np.clip(self._integers(self._distance.record_features(records)), *self._box)
+        return np.clip(self._quantise(self._distance.record_features(records)), *self._box)
 
     @functools.cached_property
     def one(self) -> int:
@@ -138,8 +138,8 @@ class Boxed(Contribution):
     @property
     def _alone(self) -> list[int]:
         """The entries that no group holds."""
-        grouped = {place for group in self._distance.one_of() for place in range(len(self.entries))[group]}
-        return [size for place, size in enumerate(self.entries) if place not in grouped]
+        grouped = {entry for group in self._distance.one_of() for entry in range(len(self.entries))[group]}
+        return [size for entry, size in enumerate(self.entries) if entry not in grouped]
 
 
 class Tabled(Contribution):
@@ -172,7 +172,7 @@ class Cased(Tabled):
     def _table(self) -> IntArray:
         cases = self._distance.cases()
         assert cases is not None  # noqa: S101 - only distances with cases come here
-        return self._integers(cases)
+        return self._quantise(cases)
 
     def vectors(self, records: FloatArray) -> IntArray:
         return self._table[self._distance.case_of(records)]
@@ -196,7 +196,7 @@ class Interpolated(Tabled):
 
     @functools.cached_property
     def _table(self) -> IntArray:
-        return self._integers(self._features(self._points))
+        return self._quantise(self._features(self._points))
 
     @functools.cached_property
     def strays(self) -> FloatArray:
@@ -211,12 +211,12 @@ class Interpolated(Tabled):
 
     def vectors(self, records: FloatArray) -> IntArray:
         # sums, products and comparisons alone: what becomes of a record does not depend on those beside it
-        place = np.clip((records[:, 0] - self._low) * (self._cells / (self._high - self._low)), 0.0, self._cells)
-        cell = np.minimum(np.floor(place), self._cells - 1.0)
-        share = np.floor((place - cell) * (1 << _PLACE_BITS)).astype(np.int64)[:, None]
+        position = np.clip((records[:, 0] - self._low) * (self._cells / (self._high - self._low)), 0.0, self._cells)
+        cell = np.minimum(np.floor(position), self._cells - 1.0)
+        share = np.floor((position - cell) * (1 << _SHARE_BITS)).astype(np.int64)[:, None]
         first = cell.astype(np.int64)
-        mixed = self._table[first] * ((1 << _PLACE_BITS) - share) + self._table[first + 1] * share
-        return (mixed + (1 << (_PLACE_BITS - 1))) >> _PLACE_BITS
+        mixed = self._table[first] * ((1 << _SHARE_BITS) - share) + self._table[first + 1] * share
+        return (mixed + (1 << (_SHARE_BITS - 1))) >> _SHARE_BITS
 
     # rounding half up moves the difference of an entry by less than one, and leaves it within the range of its column
 

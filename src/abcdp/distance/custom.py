@@ -91,8 +91,8 @@ class CustomDistance(RawRows):
 
     def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
         self._no_l1(norm)
-        stated = self.sensitivity_
-        value = float(stated(records, unit)) if callable(stated) else float(stated)
+        asserted = self.sensitivity_
+        value = float(asserted(records, unit)) if callable(asserted) else float(asserted)
         if not 0 < value < float("inf"):
             raise DistanceError(f"custom distance {self.name!r}: its sensitivity must be a finite number above 0.")
         return min(value, self.largest_)

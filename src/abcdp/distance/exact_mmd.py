@@ -8,7 +8,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._kernels import kernels
-from abcdp.distance.base import ROUNDING, Norm, reach
+from abcdp.distance.base import ROUNDING, Norm, largest_change
 from abcdp.distance.features import KERNELS, Kernel, kernel_chord
 from abcdp.errors import DistanceError, UnitError
 
@@ -48,4 +48,4 @@ def exact_diameter(
     """Return how far apart the embeddings of two records within a change are, in a box with these widths."""
     if norm == 1:
         raise UnitError("MMD with features='exact' has no finite summary, hence no L1 sensitivity.")
-    return kernel_chord(kernel, reach(change, scales, widths)) * (1.0 + 1e-12)
+    return kernel_chord(kernel, largest_change(change, scales, widths)) * (1.0 + 1e-12)

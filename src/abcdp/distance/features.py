@@ -15,7 +15,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._kernels import kernels
-from abcdp.distance.base import ROUNDING, Norm, reach
+from abcdp.distance.base import ROUNDING, Norm, largest_change
 from abcdp.distance.regime import LARGEST_PHASE, Interval
 from abcdp.errors import DistanceError
 
@@ -169,7 +169,7 @@ class QuadratureFeatures:
 
     def diameter(self, change: Change, norm: Norm) -> float:
         widths = np.array([high - low for low, high in self.domain])
-        far = reach(change, np.array(self.bandwidth), widths)
+        far = largest_change(change, np.array(self.bandwidth), widths)
         # With g the Gaussian and K_P the periodised kernel of one column, K_P(0) - K_P(d) <= 1 - g(d): its own decay
         # makes
         # up for its excess e = K_P(0) - 1. Over columns K_P(d) >= g(d) + e >= g(d) K_P(0), so the product falls by
@@ -184,7 +184,7 @@ class QuadratureFeatures:
         # a product of sines and cosines moves by its size times the moved phases of its columns, and stays within -1, 1
         phases = np.zeros(1)
         widths = np.array([high - low for low, high in self.domain])
-        reach(change, np.ones(len(widths)), widths)  # checks the number of columns
+        largest_change(change, np.ones(len(widths)), widths)  # checks the number of columns
         steps = np.minimum(np.array(change), widths)
         for (_, step, top, _), far in zip(self._axes, steps, strict=True):
             speeds = np.zeros(2 * top + 1)
@@ -342,7 +342,7 @@ class WaveFeatures:
         """Return how far each wave can move: its phase by |w . z| over admissible changes z, and by 2 at most."""
         widths, absolute = self._widths, np.abs(self._waves)
         if isinstance(change, tuple):
-            reach(change, np.ones(len(widths)), widths)  # checks the number of columns
+            largest_change(change, np.ones(len(widths)), widths)  # checks the number of columns
             phases = absolute @ np.minimum(np.array(change), widths)
         else:
             far = min(change, math.hypot(*widths))

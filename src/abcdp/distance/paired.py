@@ -10,7 +10,7 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._kernels import kernels
-from abcdp.distance.base import MOST_COLUMNS, ROUNDING, Norm, check_unit_size, reach, refuse_add_remove
+from abcdp.distance.base import MOST_COLUMNS, ROUNDING, Norm, check_unit_size, largest_change, refuse_add_remove
 from abcdp.distance.raw_rows import RawRows
 from abcdp.distance.regime import check_clip, check_scale
 from abcdp.errors import DistanceError
@@ -82,5 +82,5 @@ class PairedClipped(RawRows):
         check_unit_size(records, unit)
         columns = self.columns or (len(unit.change) if isinstance(unit.change, tuple) else 1)
         scales = 1.0 / np.array(self.weights) if self.weights else np.ones(columns)
-        far = reach(unit.change, scales, np.full(columns, np.inf))
+        far = largest_change(unit.change, scales, np.full(columns, np.inf))
         return unit.records / records * min(self.clip, far) * (1.0 + 1e-12)
