@@ -1,7 +1,8 @@
 """Mutants of the code that privacy rests on: one fault each, which some test must notice.
 
 `python stress/mutants.py` runs all of stress/mutants.txt and prints the verdicts, `--write` also puts them into
-docs/audit.md, and words select mutants by name or file: `python stress/mutants.py scan digits.py`.
+docs/audit.md, and words select mutants by name or file: `python stress/mutants.py scan digits.py`. Faults that were not
+selected keep the verdict of their last time on the page; those no longer in the list leave it.
 """
 
 from __future__ import annotations
@@ -237,6 +238,21 @@ def tell(verdict: Verdict) -> None:
     print(f"{verdict.seconds:6.1f} s  {name:45} {verdict.caught_by or 'SURVIVED'}", flush=True)
 
 
+def rows_of(text: str) -> dict[str, list[str]]:
+    """Return the rows of the page's table of mutants by name: file, why it matters, noticed by."""
+    table = text.split(_begin("mutants"))[1].split(_end("mutants"))[0].strip().split("\n")[2:]
+    cells = ([cell.strip(" `") for cell in row.strip("|").split(" | ")] for row in table)
+    return {name: rest for name, *rest in cells}
+
+
+def _begin(table: str) -> str:
+    return f"<!-- {table}: written by stress/mutants.py -->\n"
+
+
+def _end(table: str) -> str:
+    return f"<!-- end of {table} -->"
+
+
 def write(verdicts: Sequence[Verdict]) -> None:
     """Put the losses of the audited mechanisms and the verdicts into the page."""
     sys.path[:0] = [str(ROOT / "tests")]
@@ -248,14 +264,13 @@ def write(verdicts: Sequence[Verdict]) -> None:
         loss = worst_loss(case.mechanism, case.length).loss
         shown = "infinite" if loss == float("inf") else f"{loss:.4f}"
         losses.append(f"| {case.name} | {case.length} | {case.mechanism.claimed:g} | {shown} |")
-    rows = ["| fault | in | why it matters | noticed by |", "|---|---|---|---|"]
-    for verdict in verdicts:
-        assert verdict.mutant is not None
-        mutant = verdict.mutant
-        rows.append(f"| {mutant.name} | `{mutant.file}` | {mutant.why} | `{verdict.caught_by or '**nothing**'}` |")
     text = PAGE.read_text()
+    noticed = {name: row[-1] for name, row in rows_of(text).items()}
+    noticed |= {v.mutant.name: v.caught_by or "**nothing**" for v in verdicts if v.mutant}
+    rows = ["| fault | in | why it matters | noticed by |", "|---|---|---|---|"]
+    rows += [f"| {m.name} | `{m.file}` | {m.why} | `{noticed[m.name]}` |" for m in MUTANTS if m.name in noticed]
     for name, lines in (("losses", losses), ("mutants", rows)):
-        begin, end = f"<!-- {name}: written by stress/mutants.py -->\n", f"<!-- end of {name} -->"
+        begin, end = _begin(name), _end(name)
         head, rest = text.split(begin)
         text = head + begin + "\n" + "\n".join(lines) + "\n\n" + end + rest.split(end)[1]
     PAGE.write_text(text)
@@ -268,7 +283,7 @@ def main(words: Sequence[str]) -> int:
         verdicts = judge_all(chosen, free, tell)
     survivors = [v.mutant.name for v in verdicts if v.mutant and not v.caught_by]
     print(f"{len(verdicts)} mutants, {len(survivors)} survived: {', '.join(survivors)}")
-    if "--write" in sys.argv and not words:
+    if "--write" in sys.argv:
         write(verdicts)
     return 1 if survivors else 0
 
