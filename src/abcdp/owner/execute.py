@@ -1,4 +1,7 @@
-"""The only place where private records meet noise: what a release and an audit run, by the lines of ``_runs``."""
+"""The only place where private records meet noise: what a release and an audit run.
+
+Its lines are those of :mod:`abcdp.releases.running`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Runs of mechanisms: exact integers, then noise, then the kernel. Whose dataset it is, the caller knows.
 
-A release of private records (through ``_execute``), an audit and an experiment on public data share these lines. A
-`reference` is a dataset in the form that a bank's distance compares draws with; a private summary starts from records.
+A release of private records (through :mod:`abcdp.owner.execute`), an audit and an experiment on public data share
+these lines. A `reference` is a dataset in the form that a bank's distance compares draws with; a private summary starts
+from records.
 """
 
 from __future__ import annotations
