@@ -68,7 +68,7 @@ def page(name: str, found: list[Line]) -> str:
     """Return the history as one HTML page that needs nothing from outside."""
     from jinja2 import Environment, PackageLoader
 
-    environment = Environment(loader=PackageLoader("abcdp"), autoescape=True)
+    environment = Environment(loader=PackageLoader("abcdp.ledger"), autoescape=True)
     return environment.get_template("history.html").render(name=name, lines=found, budgets=_budgets(found))
 
 
