@@ -10,6 +10,7 @@ import ast
 import builtins
 import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import re
@@ -229,6 +230,33 @@ def test_what_other_docstrings_and_comments_name_is_there():
         names = {name for comment in comments for name in FILE.findall(comment) if "/" in name}
         found += [f"{path.name}: {name}: no such file" for name in sorted(names) if not known_file(name, path)]
     assert not found, "\n".join(found)
+
+
+def imports_in_strings(path):
+    """Return the modules that code in the strings of a file imports, and the templates' packages."""
+    strings = [node.value for node in ast.walk(syntax(path)) if isinstance(node, ast.Constant)]
+    code = "\n".join(text for text in strings if isinstance(text, str))
+    several = re.findall(r"\bimport ((?:[\w.]+, )*[\w.]+)", re.sub(r"\bfrom .*", "", code))
+    return {
+        *re.findall(r"\bfrom (abcdp[\w.]*) import", code),
+        *(name for names in several for name in names.split(", ") if name.partition(".")[0] == "abcdp"),
+    }
+
+
+def test_code_in_strings_imports_what_is_there():
+    """Tests run code in other processes; what it imports follows a move too."""
+    others = [path for path in SOURCES if path.name != "test_rooms.py"]  # which imports what is not there
+    named = sorted((path.name, name) for path in others for name in imports_in_strings(path))
+    assert len(named) > 10
+    assert [one for one in named if not importlib.util.find_spec(one[1])] == []
+
+
+def test_templates_are_there():
+    for path in PACKAGE.rglob("*.py"):
+        packages = re.findall(r'PackageLoader\("([\w.]+)"', path.read_text())
+        for name in re.findall(r'get_template\("([\w.]+)"\)', path.read_text()):
+            (package,) = packages
+            assert (ROOT / "src" / package.replace(".", "/") / "templates" / name).is_file(), f"{path}: {name}"
 
 
 def test_modules_in_settings_are_there():
