@@ -23,7 +23,8 @@ from abcdp.distance import (
 )
 from abcdp.errors import AbcdpError
 from abcdp.experiments.synthesis import synthesis_quality
-from abcdp.inference.posterior import posterior, save_netcdf
+from abcdp.inference.arviz import save_netcdf
+from abcdp.inference.posterior import posterior
 from abcdp.inference.refine import refine
 from abcdp.inference.synthesize import synthesize
 from abcdp.learning.learn import Learned, learn

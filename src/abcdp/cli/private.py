@@ -189,7 +189,8 @@ def report(
 ) -> None:
     """Write a release as one HTML page: the guarantee in plain words, the numbers, the pictures."""
     from abcdp.bank import Bank
-    from abcdp.inference.posterior import posterior, save_netcdf
+    from abcdp.inference.arviz import save_netcdf
+    from abcdp.inference.posterior import posterior
     from abcdp.reporting.report import report as write
 
     check_results({out: PAGE_SIZE, netcdf: PAGE_SIZE})

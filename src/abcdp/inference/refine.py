@@ -21,7 +21,8 @@ from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.bank.status import OK
 from abcdp.errors import ReleaseError
-from abcdp.inference.posterior import as_tree, bank_of, summary_of
+from abcdp.inference.arviz import as_tree
+from abcdp.inference.posterior import bank_of, summary_of
 from abcdp.inference.regression import adjusted
 from abcdp.inference.weights import Noisy, effective_size, resampled
 from abcdp.releases.noisy import NoisySummary

@@ -1,0 +1,87 @@
+"""A posterior in ArviZ's form: draws beside those of the prior, with the guarantee in the attributes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray
+from abcdp._common.files import write_atomically
+from abcdp._common.version import __version__
+from abcdp.bank import Bank
+from abcdp.bank.status import OK
+from abcdp.releases.noisy import NoisySummary
+from abcdp.releases.release import Release
+
+if TYPE_CHECKING:
+    import xarray
+
+PRIOR_DRAWS = 4000
+NO_GUARANTEE = (
+    "None of this library: the noisy numbers were published by somebody else, under whatever guarantee they state."
+)
+
+
+def as_tree(
+    release: Release | NoisySummary,
+    bank: Bank,
+    theta: FloatArray,
+    stats: dict[str, Any],
+    notes: dict[str, Any],
+) -> xarray.DataTree:
+    """Return draws of a posterior in ArviZ's form, beside the prior, with the guarantee in the attributes."""
+    from arviz_base import from_dict
+
+    tree: xarray.DataTree = from_dict(
+        {
+            "posterior": _variables(bank.parameters, theta),
+            "prior": _variables(bank.parameters, prior_draws(bank)),
+            "sample_stats": {name: values[None] for name, values in stats.items()},
+        }
+    )
+    tree.attrs.update({"model": bank.header.model, **_origin(release, bank), **notes})
+    return tree
+
+
+def _origin(release: Release | NoisySummary, bank: Bank) -> dict[str, Any]:
+    """Return in words and numbers where a posterior comes from, and what protects whom."""
+    if isinstance(release, NoisySummary):
+        return {
+            "software": f"abcdp {__version__}",
+            "guarantee": NO_GUARANTEE,
+            "noisy_summary": release.describe(),
+            "noise_json": json.dumps(release.law.to_json()),
+            "bank_digest": bank.digest,
+        }
+    return {
+        "software": release.software,
+        "dataset": release.dataset,
+        "guarantee": release.guarantee.describe(),
+        "guarantee_json": json.dumps(release.guarantee.to_json()),
+        "mechanism_json": json.dumps(release.mechanism.to_json()),
+        "bank_digest": release.bank.digest,
+    }
+
+
+def prior_draws(bank: Bank, most: int = PRIOR_DRAWS) -> FloatArray:
+    """Return the first draws of the prior whose simulation worked: those that could have been accepted."""
+    parts, count = [], 0
+    for _, shard in bank.shards():
+        parts.append(shard.theta[shard.status == OK])
+        count += len(parts[-1])
+        if count >= most:
+            break
+    return np.concatenate(parts)[:most]
+
+
+def save_netcdf(tree: xarray.DataTree, path: str | os.PathLike[str]) -> None:
+    """Write a posterior as netCDF; ``xarray.open_datatree`` reads it."""
+    write_atomically(Path(path), lambda temporary: tree.to_netcdf(os.fspath(temporary), engine="h5netcdf"))
+
+
+def _variables(names: tuple[str, ...], theta: Any) -> dict[str, Any]:
+    return {name: theta[None, :, i] for i, name in enumerate(names)}
