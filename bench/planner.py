@@ -23,7 +23,7 @@ import abcdp
 from abcdp.errors import PosteriorWarning
 from abcdp.experiments.public import public_release
 from abcdp.mechanisms import Scan, SparseVector
-from abcdp.planning.plan import Estimate
+from abcdp.planning.search import Estimate
 from abcdp.releases.running import threshold_noise
 from abcdp.sampling.seeded import SeededNoise
 from bench.measure import Table

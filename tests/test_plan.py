@@ -24,7 +24,9 @@ from abcdp.mechanisms import Nearest, PrivateSummary, Scan, SparseVector
 from abcdp.owner import execute, requests
 from abcdp.owner.records import PrivateData
 from abcdp.planning import trial
-from abcdp.planning.plan import MECHANISMS, NO_BETTER, Estimate, Plan, planned_mechanism
+from abcdp.planning.advice import NO_BETTER
+from abcdp.planning.plan import Plan, planned_mechanism
+from abcdp.planning.search import MECHANISMS, Estimate
 from abcdp.planning.trial import Draws, Setting, Trial, pretend
 from abcdp.releases import running
 from abcdp.sampling.common import CommonNoise

@@ -16,125 +16,45 @@ observations, by 2 to 14 with 50).
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.files import read_json, write_atomically
 from abcdp.bank import Bank
-from abcdp.distance import LearnedSummary, SummaryDistance
+from abcdp.distance import LearnedSummary
 from abcdp.errors import BankError, DistanceError, MechanismError, PlanError
 from abcdp.learning.learn import learn as learned_from
-from abcdp.mechanisms import Mechanism, Nearest, PrivateSummary, SparseVector, mechanism_from_json
-from abcdp.mechanisms.base import check_delta
-from abcdp.planning.trial import MEASURES, Draws, Setting, Trial, Truths, pretend
+from abcdp.mechanisms import Mechanism, PrivateSummary, mechanism_from_json
+from abcdp.planning.advice import advice, target_error
+from abcdp.planning.search import (
+    LARGEST_BUDGET,
+    SMALLEST_BUDGET,
+    Candidate,
+    Estimate,
+    Menu,
+    Search,
+    best_of_each,
+    budgets_of,
+    has_summary,
+    least_error,
+    pair_of,
+    same_setting,
+)
+from abcdp.planning.trial import Draws, Trial, pretend
 from abcdp.privacy.unit import Unit
 from abcdp.simulation.model import Model
 
 Region = Mapping[str, tuple[float, float]]
 
 FORMAT = 2
-MECHANISMS = (SparseVector.kind, Nearest.kind, PrivateSummary.kind)
-ACCEPTS = (10, 30, 100)
-DRAWS = 1000  # of a posterior from a private summary, where nobody says how many: as abcdp.posterior has it
 BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0)  # what the curve tries, in units of the budget asked for
-FURTHER = (16.0, 64.0, 256.0, 1024.0, 4096.0)  # and beyond, until the goal is reached
 FEWER = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-NO_BETTER = 0.9  # an error above this part of the prior's own is no better than the prior
-_NO_NOISE = 1.05  # an error within this factor of that at the largest budget is not the noise's fault
-_SPARSE = 40  # settings of sparse vector at each budget, unless there are many numbers of accepts
-_SMALLEST_BUDGET, _LARGEST_BUDGET = 1e-9, 1e6  # what mechanisms take
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over pretended observations, with its standard error."""
-
-    mean: float
-    error: float
-
-    @classmethod
-    def of(cls, values: FloatArray) -> Estimate:
-        """Return the mean of independent values."""
-        return cls(float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values)))
-
-    @classmethod
-    def root_of(cls, squares: FloatArray) -> Estimate:
-        """Return the root of a mean: its relative error is half of the mean's."""
-        inner = cls.of(squares)
-        root = math.sqrt(inner.mean)
-        return cls(root, inner.error / (2.0 * root) if root > 0 else 0.0)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One setting, and what to expect of it.
-
-    `draws` is how many draws its posterior has: as many as a mechanism accepts, or as many as are made of a private
-    summary. `learned` says that the summary is the one learned on the bank.
-
-    `error` is the root mean square error of the posterior mean in units of the prior's standard deviation, over
-    parameters: 0 is perfect, and the prior alone has about 1. `coverage` is how often the central 90 % interval of the
-    posterior's draws holds the truth. `accepts` is the number of these draws. `short` is the probability that the bank
-    is too small: that fewer draws are accepted than asked for, or that too few of them carry the weights of a private
-    summary. Where none is accepted, the prior's mean and interval count.
-
-    `flips` is the probability that noise reverses the decision on a draw, averaged over the bank; None where draws are
-    not decided on one by one. With a new threshold after each accept this is the rate of the first threshold only: a
-    low one survives rejections, so later decisions flip at other rates. The other numbers are simulated and hold for
-    all.
-    """
-
-    mechanism: Mechanism
-    draws: int
-    learned: bool
-    error: Estimate
-    coverage: Estimate
-    accepts: Estimate
-    flips: Estimate | None
-    short: Estimate
-
-    @classmethod
-    def of(cls, setting: Setting, values: FloatArray) -> Candidate:
-        """Return what observations x measures say."""
-        rest = (None if np.isnan(column).any() else Estimate.of(column) for column in values[:, 1:].T)
-        return cls(setting.mechanism, setting.draws, setting.learned, Estimate.root_of(values[:, 0]), *rest)  # type: ignore[arg-type]
-
-    @property
-    def setting(self) -> Setting:
-        """What was tried."""
-        return Setting(self.mechanism, self.draws, self.learned)
-
-    @property
-    def family(self) -> str:
-        """The kind of mechanism, the learned summary being a kind of its own."""
-        return f"{self.mechanism.kind}, learned" if self.learned else self.mechanism.kind
-
-    def reaches(self, error: float) -> bool:
-        """Whether the expected error is at most this, a standard error allowed for."""
-        return self.error.mean + self.error.error <= error
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the candidate as plain values."""
-        values = {name: _pair(getattr(self, name)) for name in MEASURES}
-        return {"mechanism": self.mechanism.to_json(), "draws": self.draws, "learned": self.learned, **values}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Candidate:
-        """Return the candidate that :meth:`to_json` wrote."""
-        mechanism = mechanism_from_json(values["mechanism"])
-        draws = values.get("draws", getattr(mechanism, "accept", 0))  # format 1 knew only sparse vector
-        measures = (None if values[name] is None else Estimate(*values[name]) for name in MEASURES)
-        return cls(mechanism, draws, values.get("learned", False), *measures)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -190,7 +110,7 @@ class Plan:
             "reachable": self.reachable,
             "advice": list(self.advice),
             "goal": self.goal,
-            "prior": _pair(self.prior),
+            "prior": pair_of(self.prior),
             "unit": self.unit.to_json(),
             "records": self.records,
             "truths": self.truths,
@@ -313,7 +233,7 @@ def plan(
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     records = bank.records if records is None else records
-    menu = _Menu.of(bank, epsilon, delta, mechanisms, accept, threshold, resample)
+    menu = Menu.of(bank, epsilon, delta, mechanisms, accept, threshold, resample)
     _check(bank, unit, goal, records, model, region or {}, truths, seed)
     _check_folder(learned_to)
     # a unit that the distance cannot support is refused here, before any work
@@ -330,20 +250,20 @@ def plan(
             "region, or simulate a larger bank with fewer failures."
         )
     trial = Trial(draws, None if fitted is None else Draws(fitted), records=records, unit=unit, seed=seed)
-    search = _Search(trial, menu, observed.part(0, half), observed.part(half, 2 * half), draws, progress)
-    budgets = [epsilon * f for f in BUDGETS if _SMALLEST_BUDGET <= epsilon * f <= _LARGEST_BUDGET]
+    search = Search(trial, menu, observed.part(0, half), observed.part(half, 2 * half), draws, progress)
+    budgets = [epsilon * f for f in BUDGETS if SMALLEST_BUDGET <= epsilon * f <= LARGEST_BUDGET]
     tried = search.tried(budgets, menu.accepts)
     if not any(c.mechanism.epsilon == epsilon for c in tried):
         raise PlanError(f"epsilon={epsilon:g} with accept={min(menu.accepts)} needs more noise than can be drawn.")
-    rivals = search.measured(_best_of_each(tried))
-    curve = [_same(rivals, _least(c for c in tried if c.mechanism.epsilon == b)) for b in _budgets(tried)]
+    rivals = search.measured(best_of_each(tried))
+    curve = [same_setting(rivals, least_error(c for c in tried if c.mechanism.epsilon == b)) for b in budgets_of(tried)]
     best = next(c for c in curve if c.mechanism.epsilon == epsilon)
     prior = Estimate.root_of(trial.prior_errors(search.second))
-    target = _target(goal, prior)
+    target = target_error(goal, prior)
     fewer = limit = None
     if not best.reaches(target):
         if not any(c.reaches(target) for c in curve):
-            limit = search.best([_LARGEST_BUDGET], menu.accepts)[0]
+            limit = search.best([LARGEST_BUDGET], menu.accepts)[0]
             curve += search.further(epsilon, menu.accepts, target, limit)
         fewer = search.fewer(epsilon, [c for c in FEWER if c < min(menu.accepts)], target)
     used = bank
@@ -359,7 +279,7 @@ def plan(
         records=records,
         truths=half,
         bank=used.digest,
-        advice=tuple(_advice(best, curve, fewer, limit, prior, goal, unit, records, menu)),
+        advice=tuple(advice(best, curve, fewer, limit, prior, goal, unit, records, menu)),
         reachable=best.reaches(target),
         goal=goal,
         region={name: (float(low), float(high)) for name, (low, high) in (region or {}).items()},
@@ -369,106 +289,9 @@ def plan(
     )
 
 
-@dataclass(frozen=True)
-class _Menu:
-    """Which mechanisms and settings to try."""
-
-    kinds: tuple[str, ...]
-    accepts: tuple[int, ...]
-    draws: tuple[int, ...]
-    thresholds: tuple[float, ...]
-    resample: bool | None
-    delta: float
-
-    @classmethod
-    def of(
-        cls,
-        bank: Bank,
-        epsilon: float,
-        delta: float,
-        mechanisms: Sequence[str] | None,
-        accept: Any,
-        threshold: Any,
-        resample: bool | None,
-    ) -> _Menu:
-        """Return what to try, each setting checked; without thresholds they come from the bank."""
-        kinds = _kinds(bank, mechanisms)
-        check_delta(delta)
-        accepts = ACCEPTS if accept is None else _as_tuple(accept)
-        thresholds = () if threshold is None else _as_tuple(threshold)
-        if not accepts or (threshold is not None and not thresholds):
-            raise PlanError("accept and threshold: give at least one value each, or leave them out.")
-        for count, tau in itertools.product(accepts, thresholds or (0.0,)):
-            SparseVector(epsilon, count, tau, False if resample is None else resample)
-        return cls(kinds, accepts, (DRAWS,) if accept is None else accepts, thresholds, resample, delta)
-
-    @property
-    def options(self) -> list[dict[str, Any]]:
-        """The options of sparse vector: those of the paper, and for each the one with the least noise."""
-        least = {"split": "optimal", "noise": "exponential"}
-        every: list[dict[str, Any]] = [{}, least, {"resample": True}, {"resample": True} | least]
-        if self.delta > 0:
-            every.append({"resample": True, "delta": self.delta} | least)
-        return [option for option in every if self.resample in (None, option.get("resample", False))]
-
-    @property
-    def paid(self) -> bool:
-        """Whether there is a mechanism that pays for each accept."""
-        return self.kinds != (PrivateSummary.kind,)
-
-    def settings(
-        self,
-        budgets: Sequence[float],
-        accepts: Sequence[int],
-        thresholds: Callable[[int], Sequence[float]],
-        *,
-        learned: bool,
-        draws: Sequence[int] | None = None,
-    ) -> list[Setting]:
-        """Return all settings at these budgets; pure ones come first, so that of equals they are chosen."""
-        deltas = (0.0, self.delta) if self.delta > 0 else (0.0,)
-        found = []
-        for budget in budgets:
-            if SparseVector.kind in self.kinds:
-                # the noise of an option is used again for the next threshold: these loops are the fast way round
-                for accept, option, tau in (
-                    (c, o, tau) for c in accepts for o in self.options for tau in thresholds(c)
-                ):
-                    found.append(Setting(SparseVector(budget, accept, tau, **option), accept))
-            if Nearest.kind in self.kinds:
-                found += [Setting(Nearest(budget, c, d), c) for c, d in itertools.product(accepts, deltas)]
-            if PrivateSummary.kind in self.kinds:
-                found += [
-                    Setting(PrivateSummary(budget, d), count, on)
-                    for on in ((False, True) if learned else (False,))
-                    for d in deltas
-                    for count in (self.draws if draws is None else draws)
-                ]
-        return found
-
-
-def _kinds(bank: Bank, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the kinds of mechanisms to try: those asked for, or all that the distance allows."""
-    if asked is None:
-        return MECHANISMS if _has_summary(bank) else MECHANISMS[:2]
-    kinds = (asked,) if isinstance(asked, str) else tuple(asked)
-    for kind in kinds:
-        if kind not in MECHANISMS:
-            raise PlanError(f"mechanisms name {kind!r}; choose of {', '.join(MECHANISMS)}.")
-    if not kinds:
-        raise PlanError("mechanisms: name at least one, or leave them out.")
-    if PrivateSummary.kind in kinds and not _has_summary(bank):
-        raise PlanError("the bank's distance has no summary; leave private-summary out of the mechanisms.")
-    return tuple(kind for kind in MECHANISMS if kind in kinds)
-
-
-def _has_summary(bank: Bank) -> bool:
-    return isinstance(bank.distance, SummaryDistance) and bank.distance.has_summary
-
-
 def _learned(bank: Bank) -> Bank | None:
     """Return the bank with a learned summary, if one can be learned and is not there already."""
-    if not _has_summary(bank) or isinstance(bank.distance, LearnedSummary):
+    if not has_summary(bank) or isinstance(bank.distance, LearnedSummary):
         return None
     try:
         return learned_from(bank).bank
@@ -480,11 +303,6 @@ def _check_folder(folder: str | os.PathLike[str] | None) -> None:
     """Raise where a bank could not be written, before any work."""
     if folder is not None and Path(folder).exists() and any(Path(folder).iterdir()):
         raise PlanError(f"learned_to={str(folder)!r} exists and is not empty; choose another folder.")
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    return tuple(dict.fromkeys(plain)) if isinstance(plain, Sequence) else (plain,)
 
 
 def _check(
@@ -515,182 +333,6 @@ def _check(
         raise PlanError(f"the model has the parameters {model.parameters}, the bank {bank.parameters}.")
     if model is None and records != bank.records:
         raise PlanError(f"the data have {records} records, the bank's simulations {bank.records}: pass model=... too.")
-
-
-@dataclass(frozen=True)
-class _Search:
-    """Candidates from settings: tried on the first observations, the chosen ones measured on the second."""
-
-    trial: Trial
-    menu: _Menu
-    first: Truths
-    second: Truths
-    draws: Draws
-    show: bool | None
-
-    def tried(
-        self, budgets: Sequence[float], accepts: Sequence[int], draws: Sequence[int] | None = None
-    ) -> list[Candidate]:
-        """Return all candidates at these budgets and numbers of accepts whose noise can be drawn."""
-        thresholds = self._thresholds(accepts)
-        settings = self.menu.settings(budgets, accepts, thresholds.__getitem__, learned=self.trial.learned, draws=draws)
-        return self._run(self.first, [s for s in settings if self.trial.can_draw(s)])
-
-    def measured(self, chosen: Sequence[Candidate]) -> list[Candidate]:
-        """Return what to expect of candidates that were chosen by their errors."""
-        return self._run(self.second, [c.setting for c in chosen])
-
-    def best(self, budgets: Sequence[float], accepts: Sequence[int]) -> list[Candidate]:
-        """Return what to expect of the best candidate of each budget."""
-        tried = self.tried(budgets, accepts)
-        return self.measured([_least(c for c in tried if c.mechanism.epsilon == budget) for budget in budgets])
-
-    def further(self, epsilon: float, accepts: Sequence[int], target: float, limit: Candidate) -> list[Candidate]:
-        """Return the best candidates of ever larger budgets, until one reaches the target or noise plays no part."""
-        found: list[Candidate] = []
-        for factor in FURTHER:
-            if epsilon * factor > _LARGEST_BUDGET:
-                break
-            found += self.best([epsilon * factor], accepts)
-            if found[-1].reaches(target) or found[-1].error.mean <= _NO_NOISE * limit.error.mean:
-                break
-        return found
-
-    def fewer(self, epsilon: float, accepts: Sequence[int], target: float) -> Candidate | None:
-        """Return the candidate with the most accepts, of these fewer ones, that reaches the target at this budget."""
-        if not accepts or not self.menu.paid:
-            return None
-        tried = self.tried([epsilon], accepts, draws=())
-        best = self.measured([_least(c for c in tried if c.draws == count) for count in accepts])
-        return next((c for c in reversed(best) if c.reaches(target)), None)
-
-    def _run(self, truths: Truths, settings: Sequence[Setting]) -> list[Candidate]:
-        values = self.trial.run(truths, settings, self.show)
-        return [Candidate.of(s, values[:, i]) for i, s in enumerate(settings)]
-
-    def _thresholds(self, accepts: Sequence[int]) -> dict[int, tuple[float, ...]]:
-        """Return thresholds for each number of accepts, below which lie from half of these up to half of the bank.
-
-        Lower ones, even below 0, are no better where noise is large: once no draw is below the threshold, a lower one
-        makes all of them rarer in the same proportion.
-        """
-        if self.menu.thresholds or SparseVector.kind not in self.menu.kinds:
-            return dict.fromkeys(accepts, self.menu.thresholds)
-        sample = self.trial.near_and_far(self.first)
-        count = min(20, max(6, _SPARSE // (len(accepts) * len(self.menu.options))))
-        found = {}
-        for accept in accepts:
-            smallest = min(0.25, 0.5 * accept / int(self.draws.fine.sum()))
-            values = np.quantile(sample, np.geomspace(smallest, 0.5, count))
-            found[accept] = tuple(dict.fromkeys(float(f"{value:.4g}") for value in values))
-        return found
-
-
-def _least(candidates: Iterable[Candidate]) -> Candidate:
-    return min(candidates, key=lambda c: c.error.mean)
-
-
-def _budgets(candidates: Iterable[Candidate]) -> list[float]:
-    return list(dict.fromkeys(c.mechanism.epsilon for c in candidates))
-
-
-def _best_of_each(tried: Sequence[Candidate]) -> list[Candidate]:
-    """Return the best candidate of each kind at each budget."""
-    groups: dict[tuple[float, str], list[Candidate]] = {}
-    for c in tried:
-        groups.setdefault((c.mechanism.epsilon, c.family), []).append(c)
-    return [_least(group) for group in groups.values()]
-
-
-def _same(candidates: Iterable[Candidate], wanted: Candidate) -> Candidate:
-    return next(c for c in candidates if c.setting == wanted.setting)
-
-
-def _advice(
-    best: Candidate,
-    curve: Sequence[Candidate],
-    fewer: Candidate | None,
-    limit: Candidate | None,
-    prior: Estimate,
-    goal: float | None,
-    unit: Unit,
-    records: int,
-    menu: _Menu,
-) -> list[str]:
-    """Return sentences on what the plan found, and where it is not enough, on what would be."""
-    epsilon = best.mechanism.epsilon
-    target = _target(goal, prior)
-    enough = next((c for c in curve if c.reaches(target)), None)
-    said = []
-    if not best.reaches(target):
-        than = f"the goal is {goal:g}" if goal is not None else f"knowing the prior alone gives {prior.mean:.2f}"
-        found = f"the expected error is {best.error.mean:.2f} of the prior's spread"
-        said.append(f"Not at epsilon = {epsilon:g}: {found}; {than}.")
-        said.append(_ways_out(epsilon, enough, curve[-1], limit, target, unit, records, menu.delta))
-        if fewer is not None:
-            said.append(f"At this epsilon c = {fewer.draws} accepts reach {fewer.error.mean:.2f}.")
-        elif menu.paid:
-            said.append(f"Fewer accepts than c = {min(menu.accepts)} alone do not reach it.")
-    elif goal is not None and enough is not None and enough.mechanism.epsilon < epsilon:
-        said.append(f"An error of {goal:g} is reached with epsilon = {enough.mechanism.epsilon:g} already.")
-    if not best.reaches(_target(None, prior)):
-        said.append("As it is, a release would say no more than the prior: spend nothing on it.")
-    elif best.short.mean > 0.5 and isinstance(best.mechanism, PrivateSummary):
-        said.append("Few draws of the bank lie where the posterior is; abcdp.refine or a larger bank would sharpen it.")
-    elif best.short.mean > 0.5:
-        said.append(f"Expect fewer than {best.draws} accepts; a larger bank would help.")
-    elif best.coverage.mean < 0.8:
-        said.append(
-            "The 90 % intervals of the posterior's draws hold the truth less often than they say; see coverage."
-        )
-    doubled = next((c for c in curve if c.mechanism.epsilon == 2 * epsilon), None)
-    if doubled is not None:
-        said.append(f"Twice the budget would bring the error from {best.error.mean:.2f} to {doubled.error.mean:.2f}.")
-    if unit.neighbours == "replace" and unit.records > 1:
-        said.append(f"The unit covers {unit.records} records at once.")
-    if best.learned:
-        said.append(
-            "The mechanism is for the summary learned on this bank: release with the bank that abcdp learn makes."
-        )
-    return said
-
-
-def _target(goal: float | None, prior: Estimate) -> float:
-    return NO_BETTER * prior.mean if goal is None else goal
-
-
-def _ways_out(
-    epsilon: float,
-    enough: Candidate | None,
-    most: Candidate,
-    limit: Candidate | None,
-    target: float,
-    unit: Unit,
-    records: int,
-    delta: float,
-) -> str:
-    """Return what would reach the target.
-
-    The noise of a pure mechanism is in proportion to the unit's move of the distance over epsilon N.
-    """
-    budget = (enough or most).mechanism.epsilon
-    factor = budget / epsilon
-    size = math.ceil(factor * (unit.at_least or records))
-    ways = f"epsilon = {budget:g}"
-    if delta == 0:
-        ways += (
-            f", or {factor:g} times as many records (N = {size}), or a unit that moves the distance {factor:g} times "
-            "less (a person's share of a record instead of all of it, say)"
-        )
-    if enough is not None:
-        return f"An error of {target:.2g} takes about {ways}."
-    noisy = limit is None or limit.reaches(target)
-    why = "" if noisy else " Noise is not what is in the way: a larger bank or another distance may help."
-    return f"An error of {target:.2g} takes more than {ways}.{why}"
-
-
-def _pair(estimate: Estimate | None) -> list[float] | None:
-    return None if estimate is None else [estimate.mean, estimate.error]
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
