@@ -13,7 +13,7 @@ from abcdp.bank.manifest import (
     read_manifest,
     write_manifest,
 )
-from abcdp.bank.shards import Shard, ShardData
+from abcdp.bank.shards import Shard, ShardData, per_draw
 from abcdp.bank.storage import find_shard, write_shard, write_shard_file
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "check_shards",
     "find_shard",
     "header_from_json",
+    "per_draw",
     "read_manifest",
     "write_manifest",
     "write_shard",

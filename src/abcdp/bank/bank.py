@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._common.arrays import FloatArray
+from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.files import MEMORY
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.version import __version__
@@ -233,6 +233,11 @@ class Bank:
     def status(self) -> npt.NDArray[np.int8]:
         """What became of each draw; 0 is fine."""
         return np.concatenate([data.status for _, data in self.shards()])
+
+    @property
+    def fine(self) -> BoolArray:
+        """Which draws were simulated: these alone may count."""
+        return np.asarray(self.status == OK)
 
     @functools.cached_property
     def rows(self) -> FloatArray:

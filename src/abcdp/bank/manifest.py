@@ -20,7 +20,7 @@ from abcdp._common.files import MEMORY, json_limit, load_json
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.support import Support, as_support, support_to_json
 from abcdp.bank.shards import Shard, ShardData, bytes_to_read, shard_from_json
-from abcdp.bank.status import OK, STATUS_WORDS
+from abcdp.bank.status import STATUS_WORDS
 from abcdp.distance import Distance, code_behind, distance_from_json, own_for
 from abcdp.errors import BankError, DistanceError, ModelError, StorageError
 
@@ -83,7 +83,7 @@ class Header:
             raise BankError(f"{where}: a parameter is NaN or infinite.")
         low, high = self.distance.bounds(self.records)
         slack = _SLACK * max(np.abs(low).max(), np.abs(high).max())
-        fine = data.rows[data.status == OK] if (data.status != OK).any() else data.rows
+        fine = data.rows if data.fine.all() else data.rows[data.fine]
         # a comparison with NaN is false, so one test refuses NaN, infinities and anything beyond the bounds
         if not ((fine >= low - slack) & (fine <= high + slack)).all():
             raise BankError(

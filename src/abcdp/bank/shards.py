@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._common.arrays import FloatArray
+from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.files import load_json
 from abcdp.bank.pages import Column, FooterError, check_footer, check_pages
+from abcdp.bank.status import OK
 from abcdp.errors import BankError
 
 _COPIES = 8  # a shard's bytes at the peak: packed, unpacked and checked, beside the shard that is being compared
@@ -50,12 +52,33 @@ class ShardData:
     theta: FloatArray
     rows: FloatArray
 
+    @property
+    def fine(self) -> BoolArray:
+        """Which draws were simulated: these alone may count."""
+        return np.asarray(self.status == OK)
+
+    @property
+    def filled(self) -> FloatArray:
+        """The encoded datasets, zeros in place of failed draws.
+
+        A failed draw has no summary; zeros stand in, so that the work is the same, and it is not allowed to count.
+        """
+        fine = self.fine
+        return self.rows if fine.all() else np.where(fine[:, None], self.rows, 0.0)
+
     def sha256(self) -> str:
         """Return a digest of the content, whatever the file's compression or version."""
         digest = hashlib.sha256(repr((self.theta.shape, self.rows.shape)).encode())
         for part in (self.status, self.theta, self.rows):
             digest.update(np.ascontiguousarray(part.astype(part.dtype.newbyteorder("<"), copy=False)).data)
         return digest.hexdigest()
+
+
+def per_draw(
+    shards: Iterable[tuple[int, ShardData]], numbers_of: Callable[[FloatArray], FloatArray], *, failed: float
+) -> FloatArray:
+    """Return a number for each draw of shards in order: that of its encoded dataset, `failed` where it has none."""
+    return np.concatenate([np.where(shard.fine, numbers_of(shard.filled), failed) for _, shard in shards])
 
 
 def encode_shard(shard: Shard, data: ShardData) -> bytes:

@@ -7,7 +7,6 @@ import io
 from abcdp._common.storage import Folder, open_folder
 from abcdp.bank.manifest import Header, Place
 from abcdp.bank.shards import Shard, ShardData, decode_shard, encode_shard, largest_file, shard_of
-from abcdp.bank.status import OK
 from abcdp.errors import BankError, StorageError
 
 SHARDS = "shards"
@@ -37,7 +36,7 @@ def _content_of(content: bytes, path: str, header: Header, shard: Shard) -> Shar
     data = decode_shard(content, path, len(header.parameters), header.width, shard.rows)
     if data.sha256() != shard.sha256:
         raise BankError(f"{path}: its content does not fit its digest; the file was edited or damaged.")
-    if int((data.status != OK).sum()) != shard.failed:
+    if int((~data.fine).sum()) != shard.failed:
         raise BankError(f"{path}: the manifest counts {shard.failed} failed draws, the file another number.")
     header.check(data, path)
     return data

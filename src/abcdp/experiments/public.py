@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray, IntArray
-from abcdp.bank import Bank
-from abcdp.bank.status import OK
+from abcdp.bank import Bank, per_draw
 from abcdp.distance.base import as_records
 from abcdp.errors import MechanismError
 from abcdp.mechanisms import Calibration, Mechanism, guarantee_of
@@ -55,11 +54,7 @@ def public_release(
 def public_distances(bank: Bank, data: npt.ArrayLike) -> FloatArray:
     """Return the distances of a bank's draws to a public dataset, infinite where a draw failed."""
     reference = bank.distance.reference(data)
-    parts = []
-    for _, shard in bank.shards():
-        distances = bank.distance.compare(np.nan_to_num(shard.rows, nan=0.0), reference)
-        parts.append(np.where(shard.status == OK, distances, np.inf))
-    return np.concatenate(parts)
+    return per_draw(bank.shards(), lambda rows: bank.distance.compare(rows, reference), failed=np.inf)
 
 
 def run_many(calibration: Calibration, distances: FloatArray, runs: int, seed: int | Sampler) -> IntArray:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from abcdp.bank import Bank
-from abcdp.bank.status import OK
 from abcdp.experiments.public import public_distances, run_many
 from abcdp.inference.synthesize import simulate_at
 from abcdp.mechanisms import SparseVector
@@ -51,7 +50,7 @@ def synthesis_quality(
     table: dict[str, list[float]] = {"private": [], "not_private": [], "prior": [], "fresh": []}
     empty = 0
     theta = bank.theta
-    fine = np.flatnonzero(bank.status == OK)
+    fine = np.flatnonzero(bank.fine)
     for number in range(truths):
         truth = model.draw(1, rng)
         observed = simulate_at(truth, model, 1, records, rng)[0]

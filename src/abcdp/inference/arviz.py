@@ -13,7 +13,6 @@ from abcdp._common.arrays import FloatArray
 from abcdp._common.files import write_atomically
 from abcdp._common.version import __version__
 from abcdp.bank import Bank
-from abcdp.bank.status import OK
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 
@@ -71,7 +70,7 @@ def prior_draws(bank: Bank, most: int = PRIOR_DRAWS) -> FloatArray:
     """Return the first draws of the prior whose simulation worked: those that could have been accepted."""
     parts, count = [], 0
     for _, shard in bank.shards():
-        parts.append(shard.theta[shard.status == OK])
+        parts.append(shard.theta[shard.fine])
         count += len(parts[-1])
         if count >= most:
             break

@@ -12,7 +12,6 @@ from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._common.checks import is_whole
 from abcdp._common.support import Support, as_support
 from abcdp.bank import Bank
-from abcdp.bank.status import OK
 from abcdp.errors import BankError, PosteriorWarning, ReleaseError
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.regression import adjusted, enough_draws
@@ -179,7 +178,7 @@ def _first_draws(bank: Bank, most: int) -> tuple[IntArray, FloatArray, FloatArra
     """Return the numbers, summaries and parameters of the first draws whose simulation worked."""
     parts, start, count = [], 0, 0
     for _, shard in bank.shards():
-        fine = np.flatnonzero(shard.status == OK)[: most - count]
+        fine = np.flatnonzero(shard.fine)[: most - count]
         parts.append((start + fine, shard.rows[fine], shard.theta[fine]))
         start, count = start + len(shard.status), count + len(fine)
         if count >= most:

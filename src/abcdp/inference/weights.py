@@ -7,8 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
-from abcdp.bank import Bank
-from abcdp.bank.status import OK
+from abcdp.bank import Bank, per_draw
 from abcdp.errors import ReleaseError
 from abcdp.privacy.noise_law import Law
 
@@ -55,11 +54,7 @@ def log_likelihoods(summary: Noisy, bank: Bank) -> FloatArray:
     """
     check_summary(summary, bank)
     bank.check_room(4 * bank.draws, "holding the weights")
-    parts = []
-    for _, shard in bank.shards():
-        found = summary.log_likelihoods(np.nan_to_num(shard.rows, nan=0.0))
-        parts.append(np.where(shard.status == OK, found, -np.inf))
-    return np.concatenate(parts)
+    return per_draw(bank.shards(), summary.log_likelihoods, failed=-np.inf)
 
 
 def effective_size(log_weights: FloatArray) -> float:

@@ -11,7 +11,6 @@ from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.storage import Folder, open_folder
 from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
-from abcdp.bank.status import OK
 from abcdp.distance import ClusterSummary, LearnedSummary, MeanDistance, SummaryDistance, certified_line
 from abcdp.errors import BankError, DistanceError
 from abcdp.learning.tighten import tightened
@@ -45,7 +44,7 @@ def learn(
     if not isinstance(base, SummaryDistance) or not base.has_summary:
         raise DistanceError("learning needs a bank whose distance has a summary; make one with MMD or MeanSummary.")
     bank.check_room(8 * bank.draws * (bank.header.width + len(bank.parameters)), "learning from all encoded datasets")
-    fine = bank.status == OK
+    fine = bank.fine
     if fine.sum() < 10 * len(bank.parameters) + 10:
         raise BankError(f"{int(fine.sum())} draws are too few to learn a summary from.")
     rows, theta = bank.rows[fine], bank.theta[fine]
@@ -146,7 +145,7 @@ def _encoded(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Fold
         raise BankError(f"{folder} exists and is not empty; nothing was written. Choose another folder.")
     made: list[tuple[Shard, ShardData]] = []
     for part, (_, data) in zip(bank.parts, bank.shards(), strict=True):
-        projected = np.where((data.status == OK)[:, None], distance.project(np.nan_to_num(data.rows, nan=0.0)), np.nan)
+        projected = np.where(data.fine[:, None], distance.project(data.filled), np.nan)
         content = ShardData(data.status, data.theta, projected)
         shard = Shard(part.seed, part.number, part.rows, part.failed, content.sha256())
         if folder is not None:

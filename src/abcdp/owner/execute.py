@@ -11,8 +11,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._common.checks import is_whole
-from abcdp.bank import Bank, check_shards
-from abcdp.bank.status import OK
+from abcdp.bank import Bank, check_shards, per_draw
 from abcdp.errors import AbcdpError, BankError, DataError
 from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, Outcome, SummaryCalibration
 from abcdp.owner.records import PrivateData
@@ -76,8 +75,4 @@ def check_memory(bank: Bank, memory: int, calibration: Calibrated | None = None)
 def true_distances(bank: Bank, data: PrivateData) -> FloatArray:
     """Return the distance of each draw, NaN where it failed, for the non-private baseline: no noise at all."""
     reference = bank.distance.reference(data.records)
-    parts = []
-    for _, shard in bank.shards():
-        distances = bank.distance.compare(np.nan_to_num(shard.rows, nan=0.0), reference)
-        parts.append(np.where(shard.status == OK, distances, np.nan))
-    return np.concatenate(parts)
+    return per_draw(bank.shards(), lambda rows: bank.distance.compare(rows, reference), failed=np.nan)

@@ -65,7 +65,7 @@ def compute(config: Config, work: Work) -> dict[str, Any]:
     learned = learn(bank).bank
     patients = as_patients(SAN_FRANCISCO)
     unit = Unit()
-    prior = bank.theta[bank.status == OK]
+    prior = bank.theta[bank.fine]
     spread = prior.std(axis=0)
     plain = nearest(learned, patients, config.kept)
 

@@ -59,7 +59,7 @@ class Draws:
         self.bank = bank
         self.count = bank.draws
         self.theta = bank.theta
-        self.fine = bank.status == OK
+        self.fine = bank.fine
         self.small = 8 * bank.draws * bank.header.width <= _HELD
         self._held = list(self._read()) if self.small else None
 
@@ -71,10 +71,8 @@ class Draws:
         parts: list[FloatArray] = []
         first = size = 0
         for _, shard in self.bank.shards():
-            fine = shard.status == OK
-            # as in a release: zeros stand in for a failed draw, which is not allowed to count
-            parts.append(shard.rows if fine.all() else np.where(fine[:, None], shard.rows, 0.0))
-            size += len(fine)
+            parts.append(shard.filled)
+            size += len(shard.rows)
             if 8 * size * self.bank.header.width >= _BLOCK:
                 yield first, np.concatenate(parts)
                 first, size, parts = first + size, 0, []

@@ -15,7 +15,6 @@ import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp.bank import Bank, ShardData
-from abcdp.bank.status import OK
 from abcdp.distance import Distance, SummaryDistance
 from abcdp.mechanisms import (
     Calibrated,
@@ -122,10 +121,7 @@ def with_noise(placed: IntArray, calibration: SummaryCalibration, noise: Sampler
 def _placed(bank: Bank, reference: FloatArray, grid: Grid) -> Stream:
     """Yield the integer distances of each shard's draws, and which of them count."""
     for shard in _read_ahead(bank):
-        fine = shard.status == OK
-        # a failed draw has no summary; zeros stand in, so that the work is the same, and it is not allowed to count
-        rows = shard.rows if fine.all() else np.where(fine[:, None], shard.rows, 0.0)
-        yield grid.quantise(bank.distance.compare(rows, reference)), fine
+        yield grid.quantise(bank.distance.compare(shard.filled, reference)), shard.fine
 
 
 def _read_ahead(bank: Bank) -> Iterator[ShardData]:
