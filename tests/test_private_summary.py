@@ -15,7 +15,9 @@ from abcdp.distance import distance_from_json
 from abcdp.distance.learned import certified_line
 from abcdp.errors import BankError, DistanceError, MechanismError, PosteriorWarning, ReleaseError
 from abcdp.experiments.public import public_distances, public_release, run_many
-from abcdp.inference.weights import effective_size, log_likelihoods, nearest, resampled
+from abcdp.inference.evidence import log_likelihoods
+from abcdp.inference.nearest import nearest
+from abcdp.inference.resampling import effective_size, resampled
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import PrivateSummary, SparseVector
 from abcdp.mechanisms.composition import zcdp_rho

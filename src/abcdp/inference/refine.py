@@ -22,9 +22,10 @@ from abcdp.bank import Bank
 from abcdp.bank.status import OK
 from abcdp.errors import ReleaseError
 from abcdp.inference.arviz import as_tree
+from abcdp.inference.evidence import Noisy, Sample
 from abcdp.inference.posterior import bank_of, summary_of
-from abcdp.inference.regression import adjusted
-from abcdp.inference.weights import Noisy, effective_size, resampled
+from abcdp.inference.regression import Predictions, adjusted
+from abcdp.inference.resampling import effective_size, resampled
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 from abcdp.simulation.model import Model
@@ -159,7 +160,8 @@ def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Popul
     if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1):
         return prior, power
     open_ended = ((-np.inf, np.inf),) * run.dimension
-    centres, log_weights, _ = adjusted(run.summary, rows[fine], z[fine], open_ended, rng)
+    sample = Sample(np.flatnonzero(fine), rows[fine], z[fine])
+    centres, log_weights, _ = adjusted(Predictions.of(run.summary, sample, rng), run.summary.centre, open_ended)
     closer, _ = run(*_proposed(centres[resampled(log_weights, _CENTRES, rng)], size, rng))
     found = _sharpest(closer, _EFFECTIVE * size)
     return (closer, found) if found > power else (prior, power)

@@ -15,71 +15,111 @@ import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.support import Support
+from abcdp.bank import Bank
 from abcdp.errors import ReleaseError
-from abcdp.inference.weights import Noisy
+from abcdp.inference.base import Answer, PosteriorMethod
+from abcdp.inference.evidence import Evidence, Noisy, Sample
+from abcdp.inference.resampling import effective_size
+from abcdp.simulation.model import Model
 
+MOST_ADJUSTED = 500_000  # draws of the bank that a regression looks at: more would not fit it better
 _SHARE = 0.02  # of the draws are near
 _FEWEST = 200
 _ENDS = 1e-9  # of the posterior's width: how near to the ends of the support a draw may lie
 
 
-def enough_draws(draws: int, width: int, parameters: int) -> bool:
-    """Return whether a linear fit of the parameters to summaries of this width can be trusted.
+class RegressionAdjustment(PosteriorMethod):
+    """An approximation whose spread includes the noise, from draws that are not near enough to be weighted."""
 
-    With as many entries as draws the fit would follow every draw and say nothing about another.
-    """
-    return draws >= 10 * (max(width, parameters) + 1)
+    name = "regression"
+
+    def reason_not(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
+        """Return that there is no summary to adjust to, or that adjusted draws could leave the prior's support."""
+        if evidence.accepted is not None:
+            return (
+                "a regression adjusts draws to a noisy summary; this release has accepted draws, which are the "
+                "posterior as they are: leave the method out."
+            )
+        if evidence.support is None:
+            return (
+                "the bank does not say where the prior allows the parameters: give support='simplex', or "
+                "support=[(low, high), ...] with None where a parameter has no end."
+            )
+        return evidence.reason_empty
+
+    def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
+        """Return that there are too few draws for so many numbers.
+
+        With as many entries as draws the fit would follow every draw and say nothing about another.
+        """
+        needed = 10 * (max(bank.header.width, len(bank.parameters)) + 1)
+        return None if evidence.count >= needed else f"{evidence.count} draws are too few for a regression"
+
+    def infer(
+        self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator
+    ) -> Answer:
+        """Return the nearest draws, adjusted, with weights that fall with their distance."""
+        summary, support = evidence.released, evidence.support
+        if support is None:
+            raise ReleaseError("a regression needs the support of the prior.")
+
+        def predictions(rng: np.random.Generator) -> Predictions:
+            return Predictions.of(summary, evidence.draws.first(MOST_ADJUSTED), rng)
+
+        found = evidence.once(self.name, predictions, rng)
+        theta, log_weights, rows = adjusted(found, summary.centre, support, evidence.left_out)
+        diagnostics = {
+            "method": "regression adjustment",
+            "effective_sample_size": effective_size(log_weights),
+            "effective_sample_size_of_weights": evidence.effective_size,
+        }
+        return Answer(theta, log_weights, rows, diagnostics)
+
+    def instead(self, draws: int) -> str:
+        """Return in words what stands in for weights."""
+        return "a regression adjustment takes their place, an approximation whose spread includes the noise."
 
 
 def adjusted(
-    summary: Noisy, rows: FloatArray, theta: FloatArray, support: Support, rng: np.random.Generator
+    predictions: Predictions, centre: FloatArray, support: Support, left_out: int = -1
 ) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return adjusted parameters of the nearest draws, their log weights, and which draws they are."""
-    return near_adjusted(Predictions.of(summary, rows, theta, rng), summary.centre, theta, support)
-
-
-def near_adjusted(
-    predictions: Predictions,
-    centre: FloatArray,
-    theta: FloatArray,
-    support: Support,
-    allowed: BoolArray | None = None,
-) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return the same where predictions are known already; only draws that are `allowed` are taken."""
+    """Return adjusted parameters of the draws nearest to a noisy summary, their log weights, and their numbers."""
     fitted, goal = predictions.fitted, predictions.at(centre)
     apart = ((fitted - goal) ** 2).sum(axis=1)
-    if allowed is not None:
-        apart = np.where(allowed, apart, np.inf)
+    apart[predictions.numbers == left_out] = np.inf
     total = int(np.isfinite(apart).sum())
-    fewest = 10 * (theta.shape[1] + 1)
+    parameters = predictions.theta.shape[1]
+    fewest = 10 * (parameters + 1)
     if total < fewest:
-        raise ReleaseError(f"{total} draws are too few for a regression on {theta.shape[1]} parameters.")
+        raise ReleaseError(f"{total} draws are too few for a regression on {parameters} parameters.")
     count = min(total, max(_FEWEST, fewest, int(_SHARE * total)))
     near = np.sort(np.argpartition(apart, count - 1)[:count])
     weights = np.maximum(1.0 - apart[near] / (apart[near].max() * (1.0 + 1e-9) + 1e-300), 1e-12)  # Epanechnikov
     design = np.concatenate([np.ones((count, 1)), fitted[near] - goal], axis=1)
-    chosen = theta[near]
+    chosen = predictions.theta[near]
     widths = _widths(_shifted(chosen, design, weights), weights)
     stretch = _Stretch(support, widths)
     out = stretch.back(_shifted(stretch.forth(chosen), design, weights))
-    return out, np.log(weights), near
+    return out, np.log(weights), predictions.numbers[near]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Predictions:
     """Linear predictions of the parameters from noisy summaries, in units of their spread.
 
     Nearness of predictions, not of summaries: noise in directions that say nothing about the parameters is not counted.
     """
 
+    numbers: IntArray
+    theta: FloatArray
     fitted: FloatArray
     middle: FloatArray
     weights: FloatArray
 
     @classmethod
-    def of(cls, summary: Noisy, rows: FloatArray, theta: FloatArray, rng: np.random.Generator) -> Predictions:
-        """Return predictions from the rows with fresh noise of the summary's law; its numbers do not matter."""
-        noisy = summary.noised(rows, rng)
+    def of(cls, summary: Noisy, sample: Sample, rng: np.random.Generator) -> Predictions:
+        """Return predictions from a sample with fresh noise of the summary's law; its numbers do not matter."""
+        theta, noisy = sample.theta, summary.noised(sample.rows, rng)
         centre, spread = noisy.mean(axis=0), noisy.std(axis=0)
         scale = np.where(spread > 0, spread, 1.0)
         inputs = (noisy - centre) / scale
@@ -88,7 +128,7 @@ class Predictions:
         weights = np.linalg.solve(gram, inputs.T @ target / len(inputs))
         fitted = inputs @ weights
         sizes = np.where(fitted.std(axis=0) > 0, fitted.std(axis=0), 1.0)
-        return cls(fitted / sizes, centre, weights / scale[:, None] / sizes)
+        return cls(sample.numbers, theta, fitted / sizes, centre, weights / scale[:, None] / sizes)
 
     def at(self, summary: FloatArray) -> FloatArray:
         """Return the prediction for a noisy summary."""

@@ -18,12 +18,11 @@ import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.progress import progress as progress_bar
-from abcdp.bank import Bank
+from abcdp.bank import Bank, ShardData
 from abcdp.bank.status import OK
 from abcdp.distance import Clipped
-from abcdp.inference.posterior import fallback, support_of
-from abcdp.inference.regression import Predictions, near_adjusted
-from abcdp.inference.weights import effective_size, nearest, resampled
+from abcdp.inference.evidence import Evidence, Sample, Shared
+from abcdp.inference.methods import choose
 from abcdp.mechanisms import (
     Calibrated,
     Calibration,
@@ -60,6 +59,7 @@ class Draws:
         self.count = bank.draws
         self.theta = bank.theta
         self.fine = bank.fine
+        self._first: dict[int, Sample] = {}
         self.small = 8 * bank.draws * bank.header.width <= _HELD
         self._held = list(self._read()) if self.small else None
 
@@ -78,6 +78,21 @@ class Draws:
                 first, size, parts = first + size, 0, []
         if parts:
             yield first, np.concatenate(parts)
+
+    def take(self, rows: IntArray) -> FloatArray:
+        """Return the parameters of these draws."""
+        return self.theta[rows]
+
+    def first(self, most: int) -> Sample:
+        """Return at most so many draws, the first whose simulation worked; they are kept."""
+        if most not in self._first:
+            self._first[most] = Sample.first_of(self._shards(), most)
+        return self._first[most]
+
+    def _shards(self) -> Iterator[tuple[int, ShardData]]:
+        for first, block in self.blocks():
+            here = slice(first, first + len(block))
+            yield first, ShardData(self.bank.status[here], self.theta[here], block)
 
     def references(self, rows: IntArray) -> list[FloatArray]:
         """Return encoded datasets in the form that others are compared with."""
@@ -163,8 +178,9 @@ class Trial:
         self._records, self._unit = records, unit
         self._grid = Grid.for_distance(draws.bank.distance, records, draws.bank.records, unit)
         self._found: dict[tuple[Mechanism, bool], Calibrated] = {}
-        self._support = support_of(draws.bank)
-        self._predicted: dict[tuple[Mechanism, bool], Predictions] = {}
+        self._support = draws.bank.header.support
+        self._failed = np.flatnonzero(~draws.fine)
+        self._shared: dict[tuple[Mechanism, bool], Shared] = {}
         self._lock = Lock()
         prior = draws.theta[draws.fine]
         spread = prior.std(axis=0)
@@ -222,8 +238,8 @@ class Trial:
             for start in range(0, len(truths), group):
                 some = truths.part(start, start + group)
                 distances = self._distances(some, pool) if compared else [None] * len(some)
-                answers = self._answers(some, summaries, pool)
-                tasks = [pool.submit(self._one, some, k, distances[k], answers[k], settings) for k in range(len(some))]
+                evidence = self._evidence(some, summaries, pool)
+                tasks = [pool.submit(self._one, some, k, distances[k], evidence[k], settings) for k in range(len(some))]
                 for k, task in enumerate(tasks):
                     out[start + k] = task.result()
                     advance(1)
@@ -234,19 +250,37 @@ class Trial:
         compare = self._draws.bank.distance.compare
         return _over(self._draws, [partial(compare, reference=one) for one in truths.references], pool)
 
-    def _answers(
+    def _evidence(
         self, truths: Truths, settings: Sequence[Setting], pool: ThreadPoolExecutor
-    ) -> list[dict[Setting, Answer]]:
+    ) -> list[dict[Setting, Evidence]]:
         """Return for each observation what is released of its summary in each setting, and how likely draws make it."""
-        out: list[dict[Setting, Answer]] = [{} for _ in range(len(truths))]
+        out: list[dict[Setting, Evidence]] = [{} for _ in range(len(truths))]
         for draws in filter(None, (self._draws, self._learned)):
             here = [s for s in settings if s.learned == (draws is self._learned)]
             keys = [(k, s) for k in range(len(truths)) for s in here]
             released = [self.released(truths, k, s) for k, s in keys]
             found = _over(draws, [one.log_likelihoods for one in released], pool)
             for (k, setting), summary, likelihoods in zip(keys, released, found, strict=True):
-                out[k][setting] = Answer(summary, likelihoods)
+                out[k][setting] = self._of_summary(summary, likelihoods, int(truths.rows[k]), setting)
         return out
+
+    def _of_summary(self, summary: ReleasedSummary, likelihoods: FloatArray, row: int, setting: Setting) -> Evidence:
+        """Return a released summary as evidence: failed draws do not count, nor the observation's own row if any."""
+        likelihoods[self._failed] = -np.inf
+        if row >= 0:
+            likelihoods[row] = -np.inf
+        return Evidence(
+            draws=self._of(setting),
+            support=self._support,
+            summary=summary,
+            likelihoods=lambda: likelihoods,
+            left_out=row,
+            shared=self._shared_by(setting),
+        )
+
+    def _shared_by(self, setting: Setting) -> Shared:
+        """Return what all observations share that are released in the same way."""
+        return self._shared.setdefault((setting.mechanism, setting.learned), Shared((self._seed, 5), self._lock))
 
     def released(self, truths: Truths, k: int, setting: Setting) -> ReleasedSummary:
         """Return a private summary of an observation."""
@@ -272,7 +306,7 @@ class Trial:
         truths: Truths,
         k: int,
         distances: FloatArray | None,
-        answers: Mapping[Setting, Answer],
+        summaries: Mapping[Setting, Evidence],
         settings: Sequence[Setting],
     ) -> FloatArray:
         """Return the measures of each setting on one observation."""
@@ -285,50 +319,24 @@ class Trial:
         out = np.empty((len(settings), len(MEASURES)))
         for i, setting in enumerate(settings):
             if _is_summary(setting):
-                answer = answers[replace(setting, draws=0)]
-                theta, enough = self._from_summary(answer, allowed, setting)
-                flips, short = math.nan, float(not enough)
+                evidence, flips = summaries[replace(setting, draws=0)], math.nan
             else:
                 assert scans is not None  # noqa: S101 - distances were asked for
                 calibration = self.calibration(setting)
-                rows = scans.accepted(calibration)
-                theta, flips, short = self._draws.theta[rows], scans.flips(calibration), len(rows) < setting.draws
+                evidence = Evidence(draws=self._draws, accepted=scans.accepted(calibration))
+                flips = scans.flips(calibration)
+            theta, short = self._posterior(evidence, setting)
             out[i] = *self._score(theta, truths.theta[k]), len(theta), flips, short
         return out
 
-    def _from_summary(self, answer: Answer, allowed: BoolArray, setting: Setting) -> tuple[FloatArray, bool]:
-        """Return the posterior of a private summary as abcdp.posterior makes it, and whether its weights are enough."""
-        weights = np.where(allowed, answer.log_likelihoods, -np.inf)
-        known = None if self._support is None else self._of(setting).bank
-        method, draws = fallback(weights, effective_size(weights), setting.draws, known)
-        rng = np.random.default_rng(self._seed)
-        if method == "regression":
-            assert self._support is not None  # noqa: S101 - else it is not the method
-            theta, weights, _ = near_adjusted(
-                self._predictions(setting, answer.summary),
-                answer.summary.centre,
-                self._draws.theta,
-                self._support,
-                allowed,
-            )
-            return theta[resampled(weights, draws, rng)], False
-        rows = nearest(weights, draws) if method == "nearest" else resampled(weights, draws, rng)
-        return self._draws.theta[rows], method == "weights"
-
-    def _predictions(self, setting: Setting, summary: ReleasedSummary) -> Predictions:
-        """Return what noisy summaries of all draws predict: for all observations the same."""
-        key = setting.mechanism, setting.learned
-        with self._lock:
-            if key not in self._predicted:
-                draws = self._of(setting)
-                rows = np.concatenate([block for _, block in draws.blocks()])
-                rng = np.random.default_rng([self._seed, 5])
-                fine = draws.fine
-                found = Predictions.of(summary, rows[fine], draws.theta[fine], rng)
-                fitted = np.full((draws.count, found.fitted.shape[1]), np.inf)
-                fitted[fine] = found.fitted
-                self._predicted[key] = replace(found, fitted=fitted)
-            return self._predicted[key]
+    def _posterior(self, evidence: Evidence, setting: Setting) -> tuple[FloatArray, bool]:
+        """Return the draws that abcdp.posterior would make, none where there are none, and if the bank is too small."""
+        if evidence.reason_empty is not None:
+            return self._draws.theta[:0], True
+        bank = self._of(setting).bank
+        choice = choose("auto", evidence, bank, None, setting.draws)
+        theta = choice.infer(evidence, bank, None, np.random.default_rng(self._seed)).theta
+        return theta, choice.doubt is not None or len(theta) < setting.draws
 
     def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[float, float]:
         """Return the squared error of the mean and the share of parameters inside the central 90 % interval.
@@ -338,14 +346,6 @@ class Trial:
         mean, (low, high) = self._prior if len(theta) == 0 else _mean_and_interval(theta)
         squared = float(np.mean(((mean - truth) / self._spread) ** 2))
         return squared, float(np.mean((low <= truth) & (truth <= high)))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A released summary, and for each draw the log probability of the noise that would lead from it there."""
-
-    summary: ReleasedSummary
-    log_likelihoods: FloatArray
 
 
 class _Scans:

@@ -1,0 +1,69 @@
+"""What a posterior method is, and what it answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray, IntArray
+from abcdp.bank import Bank
+from abcdp.inference.evidence import Evidence
+from abcdp.inference.resampling import resampled
+from abcdp.simulation.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Draws of a posterior: parameters, their log weights (None where all count the same), and where they come from.
+
+    `rows` are the bank's rows of the draws, None where they are none of the bank's. `diagnostics` stand in the
+    attributes of the tree; ``"method"`` among them says in words how the draws were found.
+    """
+
+    theta: FloatArray
+    log_weights: FloatArray | None = None
+    rows: IntArray | None = None
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+    def equally_weighted(self, draws: int, rng: np.random.Generator) -> Answer:
+        """Return so many draws chosen in proportion to their weights; itself where all count the same."""
+        if self.log_weights is None:
+            return self
+        chosen = resampled(self.log_weights, draws, rng)
+        rows = None if self.rows is None else self.rows[chosen]
+        return replace(self, theta=self.theta[chosen], log_weights=None, rows=rows)
+
+
+class PosteriorMethod(ABC):
+    """A way from what was released to a posterior; post-processing, so nothing here costs privacy.
+
+    The planner runs it on hundreds of simulated datasets at once, in threads: it must not keep anything of one call
+    for the next. What depends on the draws and the law of the noise alone goes through :meth:`Evidence.once`.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def reason_not(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
+        """Return why this method cannot serve here, for whoever asked for it by name; None where it can."""
+
+    @abstractmethod
+    def infer(
+        self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator
+    ) -> Answer:
+        """Return the posterior: as many draws as asked for, or weighted ones from which these are then chosen."""
+
+    def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
+        """Return why ``"auto"`` passes this method over although it could serve; None where it has no reason to."""
+        return None
+
+    def unasked_draws(self, evidence: Evidence, draws: int) -> int:
+        """Return how many of the draws asked for are made where ``"auto"`` chose this method."""
+        return draws
+
+    def instead(self, draws: int) -> str:
+        """Return in words that this takes the place of a method that was passed over."""
+        return f"{self.name} takes their place."

@@ -1,0 +1,196 @@
+"""What a posterior method sees: what was released, and the draws of a prior that it is compared with.
+
+:func:`abcdp.posterior` makes it from a release and its bank, a planner from arrays that it holds for many observations
+at once. The same methods run on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.support import Support
+from abcdp.bank import Bank, ShardData, per_draw
+from abcdp.errors import ReleaseError
+from abcdp.inference.resampling import NOTHING_WEIGHS, effective_size
+from abcdp.privacy.noise_law import Law
+
+NONE_ACCEPTED = (
+    "no draw was accepted, so there is no posterior. The budget is spent; for another request choose a larger "
+    "threshold, a larger bank, or plan with simulated truths first."
+)
+NO_SUMMARY = "the release has accepted draws and no noisy summary, which this method starts from."
+
+T = TypeVar("T")
+
+
+class Noisy(Protocol):
+    """A noisy summary of known law: of a release, or published by somebody else."""
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The numbers, noise included."""
+
+    @property
+    def law(self) -> Law:
+        """The law of the noise."""
+
+    @property
+    def centre(self) -> FloatArray:
+        """The numbers in the units of a bank's summaries."""
+
+    def log_likelihoods(self, rows: FloatArray) -> FloatArray:
+        """Return for each row the log probability of the noise that leads from it to these values."""
+
+    def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return the rows with fresh noise of the same law."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some draws whose simulation worked: their numbers in the bank, summaries and parameters."""
+
+    numbers: IntArray
+    rows: FloatArray
+    theta: FloatArray
+
+    @classmethod
+    def first_of(cls, shards: Iterable[tuple[int, ShardData]], most: int) -> Sample:
+        """Return at most so many draws, the first ones."""
+        parts, count = [], 0
+        for start, shard in shards:
+            fine = np.flatnonzero(shard.fine)[: most - count]
+            parts.append((start + fine, shard.rows[fine], shard.theta[fine]))
+            count += len(fine)
+            if count >= most:
+                break
+        return cls(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+class PriorDraws(Protocol):
+    """Draws of a prior with a simulation each: a bank, or what is held of one in memory."""
+
+    def take(self, rows: IntArray) -> FloatArray:
+        """Return the parameters of these draws."""
+
+    def first(self, most: int) -> Sample:
+        """Return at most so many draws, the first whose simulation worked."""
+
+
+class BankDraws:
+    """The draws of a bank, read when they are asked for."""
+
+    def __init__(self, bank: Bank) -> None:
+        self._bank = bank
+
+    def take(self, rows: IntArray) -> FloatArray:
+        """Return the parameters of these draws."""
+        return self._bank.take(rows.tolist())
+
+    def first(self, most: int) -> Sample:
+        """Return at most so many draws, the first whose simulation worked."""
+        return Sample.first_of(self._bank.shards(), most)
+
+
+class Shared:
+    """What methods compute once for all observations that meet the same draws and the same law of noise."""
+
+    def __init__(self, seed: tuple[int, ...], lock: Lock) -> None:
+        self._seed, self._lock = seed, lock
+        self._made: dict[str, Any] = {}
+
+    def once(self, name: str, make: Callable[[np.random.Generator], T]) -> T:
+        """Return what was made under a name, now or before."""
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make(np.random.default_rng(self._seed))
+            found: T = self._made[name]
+            return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evidence:
+    """A released noisy `summary`, or `accepted` draws with their `gaps` where those were released.
+
+    `draws` are those of the prior, and `support` says where it allows the parameters, None where nobody knows. The draw
+    of number `left_out` must not count, beside those whose simulation failed: a planner's observation is one of them.
+    """
+
+    draws: PriorDraws
+    support: Support | None = None
+    summary: Noisy | None = None
+    likelihoods: Callable[[], FloatArray] | None = None
+    accepted: IntArray | None = None
+    gaps: tuple[int, ...] = ()
+    left_out: int = -1
+    shared: Shared | None = None
+
+    @property
+    def released(self) -> Noisy:
+        """The released summary, for methods that need one."""
+        if self.summary is None:
+            raise ReleaseError(NO_SUMMARY)
+        return self.summary
+
+    @cached_property
+    def log_likelihoods(self) -> FloatArray:
+        """For each draw the log probability of the noise that leads from it to the summary.
+
+        Minus infinity where a draw must not count.
+        """
+        if self.likelihoods is None:
+            raise ReleaseError(NO_SUMMARY)
+        return self.likelihoods()
+
+    @cached_property
+    def effective_size(self) -> float:
+        """How many equally weighted draws explain the summary."""
+        return effective_size(self.log_likelihoods)
+
+    @cached_property
+    def count(self) -> int:
+        """How many draws could have led to the summary."""
+        return int(np.isfinite(self.log_likelihoods).sum())
+
+    @cached_property
+    def reason_empty(self) -> str | None:
+        """Why nothing at all can be inferred, None where something can."""
+        if self.accepted is not None:
+            return None if len(self.accepted) else NONE_ACCEPTED
+        return None if np.isfinite(self.log_likelihoods.max()) else NOTHING_WEIGHS
+
+    def once(self, name: str, make: Callable[[np.random.Generator], T], rng: np.random.Generator) -> T:
+        """Return what follows from the draws and the law of the noise alone, whatever was released.
+
+        A planner makes it once for all its observations.
+        """
+        return make(rng) if self.shared is None else self.shared.once(name, make)
+
+
+def check_summary(summary: Noisy, bank: Bank) -> None:
+    """Raise unless the bank's draws have summaries of the kind that was released."""
+    if not bank.distance.has_summary:
+        raise ReleaseError(
+            f"the bank's distance ({bank.distance.kind}) has no summary that could be compared with noisy numbers; use "
+            "a bank with MeanSummary, MMD features or a learned summary."
+        )
+    if bank.header.width != len(summary.values):
+        raise ReleaseError(
+            f"the noisy summary has {len(summary.values)} numbers, the bank's summaries {bank.header.width}."
+        )
+
+
+def log_likelihoods(summary: Noisy, bank: Bank) -> FloatArray:
+    """Return for each draw the log probability of the noise that would lead from its summary to the released one.
+
+    Minus infinity where the simulation failed.
+    """
+    check_summary(summary, bank)
+    bank.check_room(4 * bank.draws, "holding the weights")
+    return per_draw(bank.shards(), summary.log_likelihoods, failed=-np.inf)

@@ -1,0 +1,90 @@
+"""The registry of posterior methods, and the choice among them: of :func:`abcdp.posterior` and of the planner alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from abcdp.bank import Bank
+from abcdp.errors import ReleaseError
+from abcdp.inference.accepted import AcceptedDraws
+from abcdp.inference.base import Answer, PosteriorMethod
+from abcdp.inference.evidence import Evidence
+from abcdp.inference.nearest import NearestDraws
+from abcdp.inference.regression import RegressionAdjustment
+from abcdp.inference.weights import NoiseAwareWeights
+from abcdp.simulation.model import Model
+
+__all__ = ["AUTO", "METHODS", "Answer", "Choice", "Evidence", "PosteriorMethod", "choose", "register_posterior_method"]
+
+_SHIPPED: tuple[PosteriorMethod, ...] = (AcceptedDraws(), NoiseAwareWeights(), RegressionAdjustment(), NearestDraws())
+
+METHODS: dict[str, PosteriorMethod] = {method.name: method for method in _SHIPPED}
+AUTO = tuple(method.name for method in _SHIPPED)  # in this order the first that has no reason not to
+
+
+def register_posterior_method(method: PosteriorMethod) -> None:
+    """Make a method of your own known by its name; ``"auto"`` goes on choosing among the library's."""
+    if not isinstance(method, PosteriorMethod):
+        raise ReleaseError(f"{method!r} is no posterior method: give an object of a subclass of PosteriorMethod.")
+    name = getattr(method, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ReleaseError(f"{type(method).__name__} has no name: give it one, as text.")
+    if name == "auto" or name in METHODS:
+        raise ReleaseError(f"there is a posterior method {name!r} already; choose another name.")
+    METHODS[name] = method
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, how many draws it makes, and where it stands in for another one, why that was passed over."""
+
+    method: PosteriorMethod
+    draws: int
+    doubt: str | None = None
+
+    def infer(self, evidence: Evidence, bank: Bank, model: Model | None, rng: np.random.Generator) -> Answer:
+        """Return the posterior as equally weighted draws."""
+        answer = self.method.infer(evidence, bank, model, draws=self.draws, rng=rng)
+        return answer.equally_weighted(self.draws, rng)
+
+    @property
+    def warning(self) -> str:
+        """Why something else takes the place of the first choice, in words."""
+        return (
+            f"{self.doubt}; {self.method.instead(self.draws)} A larger bank would help, or abcdp.refine with the "
+            "simulator."
+        )
+
+
+def choose(name: str, evidence: Evidence, bank: Bank, model: Model | None, draws: int) -> Choice:
+    """Return the method of this name or, for ``"auto"``, the first that has no reason not to."""
+    if name == "auto":
+        return _first_choice(evidence, bank, model, draws)
+    check_name(name)
+    reason = METHODS[name].reason_not(evidence, bank, model)
+    if reason is not None:
+        raise ReleaseError(reason)
+    return Choice(METHODS[name], draws)
+
+
+def check_name(name: str) -> None:
+    """Raise where there is no method of this name."""
+    if not isinstance(name, str) or name not in ("auto", *METHODS):
+        *others, last = METHODS
+        raise ReleaseError(f"method={name!r}: choose {', '.join(['auto', *others])} or {last}.")
+
+
+def _first_choice(evidence: Evidence, bank: Bank, model: Model | None, draws: int) -> Choice:
+    reason = doubt = None
+    for method in map(METHODS.__getitem__, AUTO):
+        cannot = method.reason_not(evidence, bank, model)
+        if cannot is not None:
+            reason = cannot
+            continue
+        why = method.doubt(evidence, bank, model)
+        if why is None:
+            return Choice(method, method.unasked_draws(evidence, draws), doubt)
+        doubt = doubt or why
+    raise ReleaseError(reason or doubt or "no posterior method can serve.")
