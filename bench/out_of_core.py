@@ -36,10 +36,10 @@ JOBS = {
     "read": "read(bank)",
     "check": "bank.verify()",
     "sample": "sample(FastNoise(), calibration.distance_scale, bank.draws)",
-    "sparse": "_execute.run_sparse_vector(bank, PrivateData(data), calibration, FastNoise())",
+    "sparse": "execute.run(bank, PrivateData(data), calibration, FastNoise())",
     "nearest": """
 mechanism = abcdp.Nearest(epsilon=1.0, accept=100)
-execute.run_nearest(bank, PrivateData(data), mechanism.calibrate(bank.distance, **public), FastNoise())""",
+execute.run(bank, PrivateData(data), mechanism.calibrate(bank.distance, **public), FastNoise())""",
     "release": """
 with tempfile.TemporaryDirectory() as place:
     abcdp.register(place + "/own.db", "d", data, unit=abcdp.Unit(), epsilon=1, create=True)

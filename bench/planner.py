@@ -24,7 +24,6 @@ from abcdp.errors import PosteriorWarning
 from abcdp.experiments.public import public_release
 from abcdp.mechanisms import Scan, SparseVector
 from abcdp.planning.search import Estimate
-from abcdp.releases.running import threshold_noise
 from abcdp.sampling.seeded import SeededNoise
 from bench.measure import Table
 
@@ -65,9 +64,8 @@ class Fresh:
 
         def one(k: int) -> list[float]:
             noise = SeededNoise(10_000_019 * seed + k)
-            draw = threshold_noise(first, noise)
-            levels = draw(first.threshold_scale, first.thresholds)[None]
-            drawn = draw(first.distance_scale, len(theta))[None]
+            levels = first.draw(noise, first.threshold_scale, first.thresholds)[None]
+            drawn = first.draw(noise, first.distance_scale, len(theta))[None]
             placed, found = first.grid.quantise(self.distances[k]), []
             for calibration in calibrations:
                 scan = Scan(calibration, levels)

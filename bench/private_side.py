@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 import abcdp
 from abcdp.bank import Header, Shard, ShardData, bank_digest, write_manifest, write_shard
-from abcdp.mechanisms import Calibration, Scan
+from abcdp.mechanisms import Scan, SparseVectorCalibration
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Sampler
@@ -54,8 +54,8 @@ def sample(noise: Sampler, scale: int, draws: int) -> None:
         noise.laplace(scale, 1 << 14)
 
 
-def step(bank: abcdp.Bank, data: PrivateData, calibration: Calibration, noise: Sampler) -> None:
-    execute.run_sparse_vector(bank, data, calibration, noise)
+def step(bank: abcdp.Bank, data: PrivateData, calibration: SparseVectorCalibration, noise: Sampler) -> None:
+    execute.run(bank, data, calibration, noise)
 
 
 def scanning(table: Table) -> None:

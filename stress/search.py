@@ -27,11 +27,19 @@ import numpy as np
 import numpy.typing as npt
 
 import truth
-from abcdp.audit.traces import Silent
+from abcdp.audit.tally import Silent
 from abcdp.bank import Bank, Header, Shard, ShardData
 from abcdp.distance import Distance, SummaryDistance
 from abcdp.errors import DistanceError, MechanismError, UnitError
-from abcdp.mechanisms import Calibrated, Calibration, Grid, Mechanism, PrivateSummary, SparseVector, SummaryCalibration
+from abcdp.mechanisms import (
+    Calibration,
+    Grid,
+    Mechanism,
+    PrivateSummary,
+    SparseVector,
+    SparseVectorCalibration,
+    SummaryCalibration,
+)
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.unit import Unit
@@ -115,11 +123,11 @@ class Trial:
         if self.grid is None and not self.summaries:
             self._calibration(offered[0])  # raises, and says why
 
-    def _calibration(self, mechanism: Mechanism) -> Calibrated:
+    def _calibration(self, mechanism: Mechanism) -> Calibration:
         size = self.unit.at_least or self.records  # as an owner has it: a private size is not used
         return mechanism.calibrate(self.case.distance, records=size, simulated=self.records, unit=self.unit)
 
-    def _calibrated(self, mechanism: Mechanism) -> Calibrated | None:
+    def _calibrated(self, mechanism: Mechanism) -> Calibration | None:
         try:
             return self._calibration(mechanism)
         except REFUSALS:
@@ -134,11 +142,11 @@ class Trial:
     def grid(self) -> Grid | None:
         """The grid of sparse vector, and of the nearest draws too."""
         found = self._calibrated(self._offered[0])
-        return found.grid if isinstance(found, Calibration) else None
+        return found.grid if isinstance(found, SparseVectorCalibration) else None
 
     def integers(self, data: FloatArray, calibration: SummaryCalibration) -> list[int]:
-        released = execute.run_private_summary(self._bank, PrivateData(data), calibration, Silent(), 1)
-        return [int(v) for v in released[0]]
+        (outcome,) = execute.run(self._bank, PrivateData(data), calibration, Silent())
+        return list(outcome.summary.values)
 
     def ratio(self, data: FloatArray, other: FloatArray) -> float:
         """Return the largest of moved over stated, over all mechanisms."""

@@ -27,12 +27,11 @@ from abcdp.audit import (
     ThresholdRules,
     count_output,
 )
-from abcdp.audit.traces import Silent
+from abcdp.audit.tally import Silent
 from abcdp.distance import LearnedSummary
 from abcdp.mechanisms import Grid, Nearest, NoisyMin, Outcome, Scan, SparseVector
 from abcdp.owner import execute
 from abcdp.privacy.noise_law import Law, Sampler
-from abcdp.releases import running
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.seeded import SeededNoise
 
@@ -387,34 +386,34 @@ def count_with_one_noise_for_all(case: Neighbours, side: int, runs: int, noise: 
             return np.repeat(noise.laplace(scale, each), size // each)
 
     accepted = tuple(int(t) for t in np.flatnonzero(case.output))
-    outcomes = execute.run_sparse_vector(case.bank, case.data[side], case.calibration, Shared(), runs)
+    outcomes = execute.run(case.bank, case.data[side], case.calibration, Shared(), runs)
     return np.array([sum(outcome.accepted == accepted for outcome in outcomes)])
 
 
-def scanned_with_one_noise_for_all_shards(stream, calibration, noise, runs):
+def scanned_with_one_noise_for_all_shards(calibration, stream, noise, runs=1):
     """Broken: sparse vector, with the noise of the first shard used again for every other."""
-    draw = running.threshold_noise(calibration, noise)
-    scan = Scan(calibration, draw(calibration.threshold_scale, runs * calibration.thresholds).reshape(runs, -1))
+    levels = calibration.draw(noise, calibration.threshold_scale, runs * calibration.thresholds)
+    scan = Scan(calibration, levels.reshape(runs, -1))
     drawn = np.empty((runs, 0), dtype=np.int64)
     for distances, fine in stream:
         if drawn.shape[1] < len(fine):
-            drawn = draw(calibration.distance_scale, runs * len(fine)).reshape(runs, -1)
+            drawn = calibration.draw(noise, calibration.distance_scale, runs * len(fine)).reshape(runs, -1)
         scan.feed(distances, fine, np.ascontiguousarray(drawn[:, : len(fine)]))
-    return scan
+    return scan.outcomes()
 
 
-def contested_with_one_noise_for_all_shards(stream, calibration, noise, runs):
+def nearest_with_one_noise_for_all_shards(calibration, stream, noise, runs=1):
     """Broken: the nearest draws, with the noise of the first shard used again for every other."""
-    contest = NoisyMin(calibration.accept, runs)
+    smallest = NoisyMin(calibration.accept, runs)
     drawn = np.empty((runs, 0), dtype=np.int64)
     for distances, fine in stream:
         if drawn.shape[1] < len(fine):
             drawn = noise.exponential(calibration.scale, runs * len(fine)).reshape(runs, -1)
-        contest.feed(distances, fine, drawn[:, : len(fine)])
-    return contest
+        smallest.feed(distances, fine, drawn[:, : len(fine)])
+    return smallest.outcomes()
 
 
-def chosen_shard_by_shard(stream, calibration, noise, runs):
+def chosen_shard_by_shard(calibration, stream, noise, runs=1):
     """Broken: Gumbel noise chooses in each shard and then among the winners of all, who get noise twice."""
     kept, places, start = [], [], 0
     for distances, fine in stream:
@@ -431,9 +430,11 @@ def summary_with_four_noisy_entries(shipped: Callable) -> Callable:
     """Broken: a private summary whose entries from the fifth on have no noise."""
 
     def run(bank, data, calibration, noise, runs=1):
-        values = shipped(bank, data, calibration, noise, runs)
-        values[:, 4:] = shipped(bank, data, calibration, Silent(), runs)[:, 4:]
-        return values
+        (clean,) = shipped(bank, data, calibration, Silent())
+        return [spoiled(one.summary, clean.summary) for one in shipped(bank, data, calibration, noise, runs)]
+
+    def spoiled(noisy, clean):
+        return Outcome(summary=replace(noisy, values=noisy.values[:4] + clean.values[4:]))
 
     return run
 

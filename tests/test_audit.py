@@ -43,21 +43,30 @@ from abcdp.audit import (
     trace,
     worst_loss,
 )
+from abcdp.audit.auditor import Case
 from abcdp.audit.checks import Move, neighbour
 from abcdp.audit.exact import _DIRECT, _log_sum
 from abcdp.audit.moves import within
+from abcdp.audit.private_summary import summary_steps
 from abcdp.audit.settings import simulated_bank, wide_bank
 from abcdp.audit.streams import LONG_OF_OPENDP
-from abcdp.audit.traces import Traced, placed_distances, placed_summaries
+from abcdp.audit.traces import Traced
 from abcdp.audit.verdict import LIMITS, TOLERANCE, Examined, rules_of
 from abcdp.cli.app import app
 from abcdp.errors import AuditError
-from abcdp.mechanisms import Calibration, Grid, Nearest, PrivateSummary, Scan, SparseVector
+from abcdp.mechanisms import (
+    Grid,
+    Nearest,
+    NearestCalibration,
+    PrivateSummary,
+    Scan,
+    SparseVector,
+    SparseVectorCalibration,
+)
 from abcdp.mechanisms.composition import composed_epsilon
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Law
-from abcdp.releases import running
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
 from abcdp.sampling.seeded import SeededNoise
@@ -83,9 +92,9 @@ from broken_mechanisms import (
     RepeatsItself,
     SortedPairs,
     chosen_shard_by_shard,
-    contested_with_one_noise_for_all_shards,
     count_with_one_noise_for_all,
     count_with_small_noise,
+    nearest_with_one_noise_for_all_shards,
     same_seed_again,
     scanned_with_one_noise_for_all_shards,
     summary_with_four_noisy_entries,
@@ -394,7 +403,7 @@ def test_probabilities_of_all_outputs_add_up_to_one(accept, resample, first, sec
 @pytest.mark.parametrize(("length", "accept", "resample"), [(3, 1, False), (3, 2, False), (3, 1, True), (2, 2, True)])
 def test_the_kernel_gives_each_output_the_probability_that_is_computed(length, accept, resample):
     """Every combination of noise within 11 scales, through the shipped kernel, weighted by its probability."""
-    calibration = Calibration(Grid(1.0, 1, 100), 4, 1, 1, accept, resample)
+    calibration = SparseVectorCalibration(Grid(1.0, 1, 100), 4, 1, 1, accept, resample)
     law, reach = Law("laplace", 1), np.arange(-11, 12)
     thresholds = calibration.thresholds
     noise = np.array(list(itertools.product(reach, repeat=thresholds + length)))
@@ -415,7 +424,7 @@ def test_the_kernel_gives_each_output_the_probability_that_is_computed(length, a
 @pytest.mark.parametrize("noise", ["laplace", "exponential"])
 def test_the_kernel_gives_each_gap_the_probability_that_is_computed(noise):
     """Every combination of noise within 13 scales, through the shipped kernel: accepts, and gaps up to 12."""
-    calibration = Calibration(Grid(1.0, 1, 100), 4, 1, 1, 1, False, noise, True)
+    calibration = SparseVectorCalibration(Grid(1.0, 1, 100), 4, 1, 1, 1, False, noise, True)
     rules = ThresholdRules.of(calibration)
     reach = np.arange(-13, 14 if noise == "laplace" else 1)
     drawn = np.array(list(itertools.product(reach, repeat=3)))
@@ -440,7 +449,7 @@ def test_the_kernel_gives_each_gap_the_probability_that_is_computed(noise):
 def test_the_kernel_with_drawn_noise_follows_the_computed_law(resample, alpha):
     """False failures: alpha (chi-squared over all outputs, 4 * 10^5 runs). Power: scales 5 and 10% off fail."""
     runs, margins = 400_000, (10, -5, 0, 4)
-    calibration = Calibration(Grid(1.0, 1, 100), 40, 20, 41, 2, resample)
+    calibration = SparseVectorCalibration(Grid(1.0, 1, 100), 40, 20, 41, 2, resample)
     noise = SeededNoise(5)
     scan = Scan(calibration, noise.laplace(20, runs * calibration.thresholds).reshape(runs, -1))
     scan.feed(40 - np.array(margins), np.ones(4, bool), noise.laplace(41, 4 * runs).reshape(runs, 4))
@@ -581,7 +590,7 @@ def test_the_shipped_contest_gives_events_the_probability_that_is_computed(accep
     )
     size = len(margins)
     outputs = [tuple(int(t in rows) for t in range(size)) for rows in itertools.combinations(range(size), accept)]
-    seen = Counter(o.accepted for o in execute.run_nearest(case.bank, case.data[0], found, SeededNoise(3), runs))
+    seen = Counter(o.accepted for o in execute.run(case.bank, case.data[0], found, SeededNoise(3), runs))
     counts = [seen[tuple(np.flatnonzero(output).tolist())] for output in outputs]
 
     def p_value(scale):
@@ -602,8 +611,8 @@ def test_a_shipped_private_summary_gives_events_the_probability_that_is_computed
     bank = abcdp.simulate(batched, distance, draws=2, records=40, seed=1)
     data = PrivateData(np.linspace(0, 1, 40))
     found = PrivateSummary(1.0, norm="l1").calibrate(distance, records=40, simulated=40, unit=abcdp.Unit())
-    values = execute.run_private_summary(bank, data, found, SeededNoise(4), runs)
-    noise = values - placed_summaries(bank, [data], found)
+    values = np.array([one.summary.values for one in execute.run(bank, data, found, SeededNoise(4), runs)])
+    noise = values - summary_steps(Case(bank, data, found))
     above = noise > found.scale
     chance = math.exp(float(Law("laplace", found.scale).log_sf(np.array(float(found.scale)))))
     for seen, expected in [(above[:, 0], chance), (above[:, 1], chance), (above.all(axis=1), chance**2)]:
@@ -633,24 +642,24 @@ def test_other_shipped_mechanisms_show_much_of_their_claim_and_never_more(mechan
 
 @pytest.mark.statistical(alpha=1e-6)
 @pytest.mark.parametrize(
-    ("mechanism", "run"),
+    "mechanism",
     [
-        (Nearest(1.0, 2), "run_nearest"),
-        (Nearest(1.0, 10, 1e-2), "run_nearest"),
-        (PrivateSummary(1.0, norm="l1"), "run_private_summary"),
-        (PrivateSummary(1.0, norm="box"), "run_private_summary"),
-        (PrivateSummary(1.0, 1e-2, norm="l2"), "run_private_summary"),
+        Nearest(1.0, 2),
+        Nearest(1.0, 10, 1e-2),
+        PrivateSummary(1.0, norm="l1"),
+        PrivateSummary(1.0, norm="box"),
+        PrivateSummary(1.0, 1e-2, norm="l2"),
     ],
     ids=str,
 )
-def test_a_third_of_the_noise_shows(mechanism, run, monkeypatch):
+def test_a_third_of_the_noise_shows(mechanism, monkeypatch):
     """The integers are right and the code draws other noise. False failures: far below 1e-6."""
-    shipped = getattr(execute, run)
+    shipped = execute.run
 
     def small(bank, data, calibration, noise, runs=1):
         return shipped(bank, data, dataclasses.replace(calibration, scale=calibration.scale // 3), noise, runs)
 
-    monkeypatch.setattr(execute, run, small)
+    monkeypatch.setattr(execute, "run", small)
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=20_000, opendp_runs=0, draws=1 << 12, show=False)
     assert result.exact <= 1.0 + TOLERANCE
     assert result.verdict == "broken"
@@ -755,7 +764,7 @@ def test_a_private_summary_counts_every_entry(distance, unit):
     for _ in range(50):
         data = POOL[rng.integers(len(POOL), size=20)]
         pair = data, neighbour(data, POOL, unit, rng)
-        first, second = placed_summaries(bank, [PrivateData(one) for one in pair], found)
+        first, second = (summary_steps(Case(bank, PrivateData(one), found)) for one in pair)
         assert np.abs(first - second).sum() <= found.sensitivity
 
 
@@ -878,17 +887,18 @@ def test_the_shipped_code_uses_each_number_of_noise_once(mechanism):
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "name", "broken", "words"),
+    ("mechanism", "broken", "words"),
     [
-        (SparseVector(1.0, 1, 0.5), "scanned", scanned_with_one_noise_for_all_shards, "too little laplace noise"),
-        (SparseVector(1.0, 3, 0.5, noise="exponential"), "scanned", scanned_with_one_noise_for_all_shards, "too lit"),
-        (Nearest(1.0, 3), "contested", contested_with_one_noise_for_all_shards, "too little exponential noise"),
-        (Nearest(1.0, 12, 1e-6), "chosen", chosen_shard_by_shard, "among all draws at once"),
+        (SparseVector(1.0, 1, 0.5), scanned_with_one_noise_for_all_shards, "too little laplace noise"),
+        (SparseVector(1.0, 3, 0.5, noise="exponential"), scanned_with_one_noise_for_all_shards, "too lit"),
+        (Nearest(1.0, 3), nearest_with_one_noise_for_all_shards, "too little exponential noise"),
+        (Nearest(1.0, 12, 1e-6), chosen_shard_by_shard, "among all draws at once"),
     ],
     ids=str,
 )
-def test_noise_that_is_shared_between_shards_is_found(mechanism, name, broken, words, monkeypatch):
-    monkeypatch.setattr(running, name, broken)
+def test_noise_that_is_shared_between_shards_is_found(mechanism, broken, words, monkeypatch):
+    kind = SparseVectorCalibration if isinstance(mechanism, SparseVector) else NearestCalibration
+    monkeypatch.setattr(kind, "run", broken)
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=0, draws=1 << 12)
     assert result.verdict == "broken"
     assert words in result.traced.fault
@@ -896,8 +906,7 @@ def test_noise_that_is_shared_between_shards_is_found(mechanism, name, broken, w
 
 @pytest.mark.parametrize("norm", ["l1", "box", "l2"])
 def test_entries_of_a_summary_without_noise_are_found(norm, monkeypatch):
-    broken = summary_with_four_noisy_entries(execute.run_private_summary)
-    monkeypatch.setattr(execute, "run_private_summary", broken)
+    monkeypatch.setattr(execute, "run", summary_with_four_noisy_entries(execute.run))
     mechanism = PrivateSummary(1.0, 1e-6 if norm == "l2" else 0.0, norm)
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=0, draws=1 << 12)
     assert result.verdict == "broken"
@@ -915,12 +924,12 @@ def test_entries_of_a_summary_without_noise_are_found(norm, monkeypatch):
     ids=str,
 )
 def test_other_noise_than_the_integers_say_is_found(change, words, monkeypatch):
-    shipped = execute.run_sparse_vector
+    shipped = execute.run
 
     def run(bank, data, calibration, noise, runs=1):
         return shipped(bank, data, dataclasses.replace(calibration, **change), noise, runs)
 
-    monkeypatch.setattr(execute, "run_sparse_vector", run)
+    monkeypatch.setattr(execute, "run", run)
     mechanism = SparseVector(1.0, 2, 0.5)
     assert words in trace(mechanism, settings_for(mechanism)).fault
 
@@ -1011,7 +1020,7 @@ def test_integers_are_read_off_the_shipped_code():
     case = neighbours_for(Nearest(1.0, 2), 6, 10_000)
     assert len(case.bank.parts) > 1
     far = case.bank.distance.compare(case.bank.rows, case.bank.distance.reference(case.data[0].records))
-    found = placed_distances(case.bank, case.data[0], case.calibration)
+    found = np.concatenate([steps for steps, _ in execute.integers(case.bank, case.data[0], case.calibration)])
     assert found.tolist() == case.calibration.grid.quantise(far).tolist()
 
 
@@ -1159,13 +1168,13 @@ def test_a_calibration_with_too_little_noise_exits_with_1(monkeypatch):
 
 def test_a_private_step_with_too_little_noise_exits_with_1(monkeypatch):
     """The integers are right and the code draws other noise: only runs show it. False failures: far below 1e-6."""
-    shipped = execute.run_sparse_vector
+    shipped = execute.run
 
     def run(bank, data, calibration, noise, runs=1):
         small = dataclasses.replace(calibration, distance_scale=calibration.distance_scale // 8)
         return shipped(bank, data, small, noise, runs)
 
-    monkeypatch.setattr(execute, "run_sparse_vector", run)
+    monkeypatch.setattr(execute, "run", run)
     done = command("--runs", 20_000, "--unit", "record", "--json")
     assert done.exit_code == 1
     values = json.loads(done.output)

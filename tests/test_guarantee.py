@@ -26,10 +26,11 @@ from abcdp.distance import (
 from abcdp.errors import BankError, DistanceError, MechanismError, ReleaseError, UnitError
 from abcdp.experiments.public import public_release
 from abcdp.ledger import Ledger
-from abcdp.mechanisms import Grid, Nearest, PrivateSummary, SparseVector, guarantee_of
+from abcdp.mechanisms import Grid, Nearest, PrivateSummary, SparseVector
 from abcdp.owner import execute, requests
 from abcdp.privacy.guarantee import Guarantee, most_power
 from abcdp.privacy.unit import Unit
+from abcdp.releases.assemble import guarantee_of
 from abcdp.releases.release import SCHEMA, Release
 from abcdp.reporting.report import odds_table, power_table, report
 from sample_models import batched

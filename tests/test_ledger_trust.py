@@ -233,7 +233,7 @@ def test_a_run_that_fails_is_written_down_as_burnt(path, monkeypatch):
     abcdp.register(path, "clinic", data, unit=Unit(), epsilon=1, create=True)
     mechanism = abcdp.SparseVector(epsilon=0.5, accept=2, threshold=0.5)
     with monkeypatch.context() as patch:
-        patch.setattr("abcdp.releases.running.scanned", lambda *args: 1 / 0)
+        patch.setattr("abcdp.mechanisms.SparseVectorCalibration.run", lambda *args: 1 / 0)
         with pytest.raises(abcdp.AbcdpError):
             abcdp.release(bank, data, mechanism, ledger=path, dataset="clinic", actor="Ada", purpose="a trial")
     ledger = Ledger(path)

@@ -146,7 +146,7 @@ def test_a_shard_at_a_time_is_the_whole_bank_at_once():
     bank = abcdp.simulate(batched, MEAN, draws=500, records=50, seed=3, shard=64)
     data = PrivateData(np.zeros(50))
     found = Nearest(1.0, 7).calibrate(MEAN, records=50, simulated=50, unit=abcdp.Unit())
-    streamed = execute.run_nearest(bank, data, found, SeededNoise(4), runs=3)
+    streamed = execute.run(bank, data, found, SeededNoise(4), runs=3)
     noise = SeededNoise(4)
     drawn = np.concatenate([noise.exponential(found.scale, 3 * p.rows).reshape(3, -1) for p in bank.parts], axis=1)
     contest = NoisyMin(7, 3)

@@ -102,10 +102,10 @@ def literal_nearest(mechanism):
 
 def answers(bank):
     for mechanism in (SparseVector(20.0, 9, 0.4), SparseVector(40.0, 9, 0.3, resample=True)):
-        (found,) = execute.run_sparse_vector(bank, DATA, mechanism.calibrate(MEAN, **PUBLIC), Prepared())
+        (found,) = execute.run(bank, DATA, mechanism.calibrate(MEAN, **PUBLIC), Prepared())
         yield mechanism, found.accepted
     mechanism = Nearest(10.0, 12)
-    (found,) = execute.run_nearest(bank, DATA, mechanism.calibrate(MEAN, **PUBLIC), Prepared())
+    (found,) = execute.run(bank, DATA, mechanism.calibrate(MEAN, **PUBLIC), Prepared())
     yield mechanism, found.accepted
 
 
@@ -135,7 +135,8 @@ def test_a_private_summary_reads_no_row():
     bank = in_memory()
     bank._read = lambda shard: pytest.fail("read a shard")
     calibration = abcdp.PrivateSummary(1.0).calibrate(MEAN, **PUBLIC)
-    assert execute.run_private_summary(bank, DATA, calibration, SeededNoise(1)).shape == (1, 2)
+    (outcome,) = execute.run(bank, DATA, calibration, SeededNoise(1))
+    assert len(outcome.summary.values) == 2
 
 
 def test_only_the_next_shard_is_read_ahead():
@@ -149,7 +150,7 @@ def test_only_the_next_shard_is_read_ahead():
             drawn.append(len(read))
             return super().exponential(scale, size)
 
-    execute.run_nearest(bank, DATA, Nearest(10.0, 12).calibrate(MEAN, **PUBLIC), Watching())
+    execute.run(bank, DATA, Nearest(10.0, 12).calibrate(MEAN, **PUBLIC), Watching())
     assert read == list(range(12))
     assert all(seen <= number + 2 for number, seen in enumerate(drawn))
 
@@ -223,6 +224,6 @@ calibration = mechanism.calibrate(bank.distance, records=100, simulated=bank.rec
 keys = [(shard.seed, shard.number) for shard in bank.parts]
 for part in (bank.select(keys[: len(keys) // 10]), bank):
     part.verify()
-    execute.run_nearest(part, data, calibration, SeededNoise(1))
+    execute.run(part, data, calibration, SeededNoise(1))
     print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """

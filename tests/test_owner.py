@@ -482,10 +482,8 @@ def test_the_private_step_does_the_same_work_whatever_the_data(bank, records, mo
                 return noise.laplace(scale, size)
 
         mechanism = abcdp.SparseVector(epsilon=1.0, accept=2, threshold=threshold, resample=True)
-        calibration = abcdp.mechanisms.calibrate_on(
-            mechanism, bank.distance, records=300, simulated=300, unit=abcdp.Unit()
-        )
-        execute.run_sparse_vector(bank, PrivateData(data), calibration, Counting())
+        calibration = mechanism.calibrate(bank.distance, records=300, simulated=300, unit=abcdp.Unit())
+        execute.run(bank, PrivateData(data), calibration, Counting())
         counts.append(drawn)
     assert counts[0] == counts[1] == counts[2]
     assert sum(size for _, size in counts[0]) == 2 + 2000
@@ -493,8 +491,8 @@ def test_the_private_step_does_the_same_work_whatever_the_data(bank, records, mo
 
 def test_a_shard_at_a_time_is_the_whole_bank_at_once(bank, records):
     """The same seeded noise, streamed by shards and fed in one piece."""
-    calibration = abcdp.mechanisms.calibrate_on(MECHANISM, bank.distance, records=300, simulated=300, unit=abcdp.Unit())
-    (streamed,) = execute.run_sparse_vector(bank, PrivateData(records), calibration, SeededNoise(9))
+    calibration = MECHANISM.calibrate(bank.distance, records=300, simulated=300, unit=abcdp.Unit())
+    (streamed,) = execute.run(bank, PrivateData(records), calibration, SeededNoise(9))
     noise = SeededNoise(9)
     scan = abcdp.mechanisms.Scan(calibration, noise.laplace(calibration.threshold_scale, 1)[None])
     drawn = np.concatenate([noise.laplace(calibration.distance_scale, part.rows) for part in bank.parts])

@@ -28,7 +28,6 @@ from abcdp.planning.advice import NO_BETTER
 from abcdp.planning.plan import Plan, planned_mechanism
 from abcdp.planning.search import MECHANISMS, Estimate
 from abcdp.planning.trial import Draws, Setting, Trial, pretend
-from abcdp.releases import running
 from abcdp.sampling.common import CommonNoise
 from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched, failing
@@ -332,9 +331,8 @@ def realised(bank, mechanisms, count, seed):
     out = np.empty((count, len(mechanisms)))
     for k in range(count):
         placed = first.grid.quantise(bank.distance.compare(bank.rows, bank.distance.reference(data[k])))
-        draw = running.threshold_noise(first, noise)
-        levels = draw(first.threshold_scale, first.thresholds)[None]
-        drawn = draw(first.distance_scale, bank.draws)[None]
+        levels = first.draw(noise, first.threshold_scale, first.thresholds)[None]
+        drawn = first.draw(noise, first.distance_scale, bank.draws)[None]
         for i, calibration in enumerate(calibrations):
             scan = Scan(calibration, levels)
             scan.feed(placed, np.ones(bank.draws, bool), drawn)
@@ -978,7 +976,7 @@ def test_an_experiment_answers_as_a_release_would(some_fail, mechanism):
     found = public_release(bank, data, mechanism, unit=UNIT, seed=8)
     calibration = mechanism.calibrate(bank.distance, records=50, simulated=50, unit=UNIT)
     answer = execute.answer(bank, PrivateData(data[:, None]), calibration, SeededNoise(8))
-    assert {name: getattr(found, name) for name in answer} == answer
+    assert found.outcome == answer
     assert found.seeded
     assert found.guarantee.epsilon == mechanism.epsilon
     assert found.guarantee.delta == calibration.delta

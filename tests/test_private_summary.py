@@ -19,15 +19,13 @@ from abcdp.inference.evidence import log_likelihoods
 from abcdp.inference.nearest import nearest
 from abcdp.inference.resampling import effective_size, resampled
 from abcdp.ledger import Ledger
-from abcdp.mechanisms import PrivateSummary, SparseVector
+from abcdp.mechanisms import PrivateSummary, ReleasedSummary, SparseVector
 from abcdp.mechanisms.composition import zcdp_rho
 from abcdp.mechanisms.private_summary import gaussian_scale
 from abcdp.models._mixture import TRUTH
 from abcdp.owner import execute, requests
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Law
-from abcdp.releases import running
-from abcdp.releases.release import ReleasedSummary
 from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched, failing
 
@@ -203,7 +201,8 @@ def test_noise_scatters_as_calibrated(norm, kurtosis):
     found = PrivateSummary(1.0, 1e-6, norm).calibrate(distance, records=40, simulated=40, unit=ONE)
     summary = np.array([0.4, 0.5, 0.6, 0.7])
     placed = found.quantise(summary)
-    noise = running.with_noise(placed, found, SeededNoise(2), 60_000) - placed
+    outcomes = found.run([(placed, np.ones(len(placed), dtype=bool))], SeededNoise(2), 60_000)
+    noise = np.array([one.summary.values for one in outcomes]) - placed
     assert (noise**2).mean(axis=0) == pytest.approx([found.law.variance(4, whole=True)] * 4, rel=0.06)
     assert (noise**4.0).mean() / (noise**2.0).mean() ** 2 == pytest.approx(kurtosis, rel=0.12)
     assert np.abs(np.corrcoef(noise.T) - np.eye(4)).max() < 0.03
@@ -604,7 +603,8 @@ def summary_error(bank, epsilon, data, keep, seed):
     noise = SeededNoise(seed)
     errors = []
     for one in data:
-        (values,) = execute.run_private_summary(bank, PrivateData(one), found, noise)
+        (outcome,) = execute.run(bank, PrivateData(one), found, noise)
+        values = outcome.summary.values
         released = ReleasedSummary(values=tuple(map(int, values)), steps=found.steps, law=found.law)
         rows = nearest(log_likelihoods(released, bank), keep)
         errors.append(((bank.theta[rows].mean(axis=0) - TRUTH) ** 2).mean())

@@ -7,8 +7,8 @@ from scipy import stats
 import abcdp
 from abcdp.errors import ModelError, ReleaseError
 from abcdp.experiments.public import public_release
-from abcdp.mechanisms import PrivateSummary, SparseVector
-from abcdp.releases.release import BankPrefix, Release, ReleasedSummary
+from abcdp.mechanisms import PrivateSummary, ReleasedSummary, SparseVector
+from abcdp.releases.release import BankPrefix, Release
 from sample_models import batched
 
 N = 100

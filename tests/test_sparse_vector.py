@@ -16,11 +16,10 @@ from abcdp._kernels import compiled, plain
 from abcdp.cli.app import app
 from abcdp.errors import MechanismError, ReleaseError
 from abcdp.experiments.public import public_distances, public_release, run_many
-from abcdp.mechanisms import Calibration, Grid, Scan, SparseVector, gap_weights, mechanism_from_json
+from abcdp.mechanisms import Grid, Scan, SparseVector, SparseVectorCalibration, gap_weights, mechanism_from_json
 from abcdp.mechanisms.composition import composed_epsilon
 from abcdp.models._mixture import TRUTH
 from abcdp.owner import requests
-from abcdp.releases import running
 from abcdp.releases.release import SCHEMA
 from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched
@@ -70,7 +69,7 @@ def cases(draw):
 
 
 def outcome(case, pieces=1):
-    calibration = Calibration(Grid(1.0, 1, 100), case["tau"], 1, 2, case["c"], case["resample"], gaps=True)
+    calibration = SparseVectorCalibration(Grid(1.0, 1, 100), case["tau"], 1, 2, case["c"], case["resample"], gaps=True)
     scan = Scan(calibration, np.array([case["m"][: calibration.thresholds]]))
     for part in np.array_split(np.arange(len(case["rho"])), pieces):
         if len(part):
@@ -109,7 +108,7 @@ def test_many_runs_at_once_are_single_runs(data):
         first | {"nu": data.draw(same), "m": data.draw(st.lists(st.integers(-5, 5), min_size=c, max_size=c))}
         for _ in range(5)
     ]
-    calibration = Calibration(Grid(1.0, 1, 100), first["tau"], 1, 2, c, first["resample"], gaps=True)
+    calibration = SparseVectorCalibration(Grid(1.0, 1, 100), first["tau"], 1, 2, c, first["resample"], gaps=True)
     scan = Scan(calibration, np.array([run["m"][: calibration.thresholds] for run in runs]))
     scan.feed(np.array(first["rho"]), np.array(first["allowed"]), np.array([run["nu"] for run in runs]))
     assert scan.outcomes() == [outcome(run) for run in runs]
@@ -134,7 +133,7 @@ def test_both_kernels_agree(case, shared):
 
 
 def test_a_scan_refuses_what_does_not_fit():
-    calibration = Calibration(Grid(1.0, 1, 100), 0, 1, 2, 3, True)
+    calibration = SparseVectorCalibration(Grid(1.0, 1, 100), 0, 1, 2, 3, True)
     with pytest.raises(MechanismError, match="3 threshold draws"):
         Scan(calibration, np.zeros((1, 1), np.int64))
     scan = Scan(calibration, np.zeros((2, 3), np.int64))
@@ -221,12 +220,12 @@ def test_the_optimal_split_has_the_least_variance_of_a_comparison(accept, resamp
 def test_one_sided_noise_lowers_threshold_and_distances():
     """The signs of which one must not be flipped: through the code of a release."""
     calibration = SparseVector(1.0, 3, 0.5, True, noise="exponential").calibrate_on(Grid.covering(0.01, 0.0, 2.0))
-    draw = running.threshold_noise(calibration, SeededNoise(1))
-    for scale in calibration.scales:
-        drawn = draw(scale, 20_000)
+    noise = SeededNoise(1)
+    for scale in (calibration.threshold_scale, calibration.distance_scale):
+        drawn = calibration.draw(noise, scale, 20_000)
         assert drawn.max() <= 0
         assert drawn.mean() == pytest.approx(-scale, rel=0.05)
-    both = running.threshold_noise(dataclasses.replace(calibration, noise="laplace"), SeededNoise(1))(1000, 20_000)
+    both = dataclasses.replace(calibration, noise="laplace").draw(SeededNoise(1), 1000, 20_000)
     assert abs(both.mean()) < 50 < both.max()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abcdp.audit.auditor import Auditor, Case, DistanceAuditor, Neighbours
 from abcdp.audit.checks import Move, largest_move
 from abcdp.audit.exact import (
     Auditable,
@@ -17,7 +18,8 @@ from abcdp.audit.exact import (
     worst_loss,
 )
 from abcdp.audit.moves import largest_integer_move
-from abcdp.audit.sampled import Neighbours, Sampled, count_output, epsilon_lower_bound, neighbours_for, sample
+from abcdp.audit.registry import AUDITORS, auditor_of, register_auditor
+from abcdp.audit.sampled import Sampled, count_output, epsilon_lower_bound, neighbours_for, sample
 from abcdp.audit.selection import GumbelRules, NearestRules
 from abcdp.audit.settings import Setting, settings_for
 from abcdp.audit.streams import repeats
@@ -26,10 +28,14 @@ from abcdp.audit.traces import Traced, trace
 from abcdp.audit.verdict import Audit, audit, exact_losses, plot, rules_of
 
 __all__ = [
+    "AUDITORS",
     "Audit",
     "Auditable",
+    "Auditor",
+    "Case",
     "ComposedRules",
     "Computable",
+    "DistanceAuditor",
     "GumbelRules",
     "Loss",
     "Move",
@@ -42,6 +48,7 @@ __all__ = [
     "ThresholdRules",
     "Traced",
     "audit",
+    "auditor_of",
     "composed_loss",
     "count_output",
     "enough_length",
@@ -53,6 +60,7 @@ __all__ = [
     "loss_of",
     "neighbours_for",
     "plot",
+    "register_auditor",
     "repeats",
     "rules_of",
     "sample",

@@ -21,7 +21,7 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
-from abcdp.mechanisms import Calibration
+from abcdp.mechanisms import SparseVectorCalibration
 from abcdp.privacy.noise_law import Law
 
 _DIRECT = 1 << 16  # sums of at most this many terms are added one by one, and of fewer
@@ -85,7 +85,7 @@ class ThresholdRules:
     gaps: bool = False
 
     @classmethod
-    def of(cls, calibration: Calibration) -> Self:
+    def of(cls, calibration: SparseVectorCalibration) -> Self:
         """Return the rules that a calibrated mechanism states of itself, claiming its cost."""
         shape = "laplace" if calibration.noise == "laplace" else "reflected-exponential"
         return cls(
@@ -250,7 +250,7 @@ class ComposedRules:
     one: ThresholdRules
 
     @classmethod
-    def of(cls, calibration: Calibration) -> Self:
+    def of(cls, calibration: SparseVectorCalibration) -> Self:
         """Return the rules of resampled runs under a delta."""
         rules = ThresholdRules.of(calibration)
         one = replace(rules, accept=1, resample=False, claimed=float(calibration.epsilon_each))

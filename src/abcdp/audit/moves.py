@@ -14,12 +14,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from abcdp._common.arrays import FloatArray
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.audit.checks import Move, moved, neighbour, rows_between
 from abcdp.audit.settings import Setting, bank_of, window
-from abcdp.audit.traces import placed_distances, placed_summaries
+from abcdp.bank import Bank
 from abcdp.distance import Distance, MeanDistance
-from abcdp.mechanisms import Calibration, NearestCalibration, SummaryCalibration
+from abcdp.mechanisms import Calibration
+from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.unit import Unit
 
@@ -43,31 +44,26 @@ def largest_integer_move(setting: Setting, most: int = _MOST, *, seed: int = 0) 
     At most so many pairs of datasets are measured, fewer where they are large.
     """
     rng = np.random.default_rng(seed)
-    calibration = setting.calibration
-    summary = isinstance(calibration, SummaryCalibration)
-    claimed = calibration.sensitivity if summary else calibration.grid.sensitivity  # type: ignore[attr-defined]
     width = setting.bank.distance.width(setting.records)
     tries = min(max(_WORK // (setting.records * width), _LEAST), most)
     found = 0
     for data, other in itertools.islice(_neighbours(setting, rng), tries):
         found = max(found, _steps(setting, data, other))
-    return Move(found, claimed)
+    return Move(found, setting.calibration.charged)
 
 
 def _steps(setting: Setting, data: FloatArray, other: FloatArray) -> int:
     """Return how far two datasets are apart in integers, in the norm of the noise."""
-    bank, calibration = setting.bank, setting.calibration
-    pair = PrivateData(data), PrivateData(other)
-    if isinstance(calibration, SummaryCalibration):
-        first, second = placed_summaries(bank, pair, calibration).tolist()
-        apart = [abs(a - b) for a, b in zip(first, second, strict=True)]
-        if calibration.shape == "gaussian":
-            return sum(step * step for step in apart)
-        return max(apart) if calibration.shape == "box" else sum(apart)
-    assert isinstance(calibration, Calibration | NearestCalibration)  # noqa: S101 - there is no other kind
-    rows = bank_of(bank.distance, rows_between(bank.distance, data, other), bank.records, bank.columns, parts=1)
-    here, there = (placed_distances(rows, one, calibration) for one in pair)
-    return int(np.abs(here - there).max())
+    bank = setting.bank
+    if setting.calibration.compares:
+        bank = bank_of(bank.distance, rows_between(bank.distance, data, other), bank.records, bank.columns, parts=1)
+    here, there = (_integers(bank, one, setting.calibration) for one in (data, other))
+    return setting.calibration.apart(here, there)
+
+
+def _integers(bank: Bank, data: FloatArray, calibration: Calibration) -> IntArray:
+    pieces = execute.integers(bank, PrivateData(data), calibration)
+    return np.concatenate([steps[fine] for steps, fine in pieces])
 
 
 # -- neighbours --------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ _LEVELS = (0, 1, 4, 16, 64)
 _ODDS = np.linspace(-14.0, 14.0, 57)  # log weights of a near group against a far one, in which a choice may tell much
 
 
-def calibrated(mechanism: Nearest) -> NearestCalibration:
+def coarse_calibration(mechanism: Nearest) -> NearestCalibration:
     """Return a mechanism's integers on a grid so coarse that every number can be summed up.
 
     On any grid they have the same ratios up to its fineness. Gumbel noise needs no sums and gets a fine one.

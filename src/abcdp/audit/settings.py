@@ -13,7 +13,7 @@ from abcdp.bank import Bank, Header, Shard, ShardData
 from abcdp.bank.status import OK, TIMED_OUT
 from abcdp.distance import Distance, MeanSummary, Moment
 from abcdp.errors import AuditError, DistanceError, MechanismError, UnitError
-from abcdp.mechanisms import Calibrated, Mechanism
+from abcdp.mechanisms import Calibration, Mechanism
 from abcdp.privacy.unit import Unit
 
 MEAN = MeanSummary((Moment(0, bounds=(0.0, 1.0)),))
@@ -30,7 +30,7 @@ class Setting:
     bank: Bank
     unit: Unit
     records: int
-    calibration: Calibrated
+    calibration: Calibration
 
 
 def settings_for(

@@ -18,7 +18,7 @@ import numpy as np
 
 from abcdp._common.arrays import IntArray
 from abcdp.errors import AuditError
-from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, SummaryCalibration
+from abcdp.privacy.noise_law import Law
 
 SCALE = 1 << 20
 LONG = 1 << 18
@@ -37,16 +37,6 @@ _CHOICES = (1 << 12, 64, 256)  # numbers, winners and runs of choices of which n
 Draw = Callable[[Any, int], IntArray]
 
 
-def law_of(calibration: Calibrated) -> str:
-    """Return the law that a mechanism draws its noise from."""
-    if isinstance(calibration, SummaryCalibration):
-        return calibration.shape
-    if isinstance(calibration, NearestCalibration):
-        return "gumbel" if calibration.shape == "gumbel" else "exponential"
-    assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
-    return "laplace" if calibration.noise == "laplace" else "exponential"
-
-
 def repeats(source: Callable[[], Any], law: str = "laplace", draws: int = LONG) -> bool:
     """Return whether a source of noise repeats itself in so many numbers, or in fewer drawn some other way."""
     if law == "gumbel":
@@ -54,9 +44,7 @@ def repeats(source: Callable[[], Any], law: str = "laplace", draws: int = LONG) 
     columns = _WIDTH if law == "box" else 1
 
     def draw(noise: Any, count: int) -> IntArray:
-        if law == "box":
-            return np.asarray(noise.box(SCALE, _WIDTH, -(-count // _WIDTH)))
-        return np.asarray(getattr(noise, law)(SCALE, count))
+        return Law(law, SCALE).sample(noise, -(-count // columns), columns)
 
     found = np.concatenate([piece.reshape(-1, columns) for piece in _pieces(source, draw, draws)])
     if columns == 1:

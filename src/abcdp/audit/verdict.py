@@ -11,36 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from abcdp._common.progress import progress
+from abcdp.audit.auditor import Auditor
 from abcdp.audit.checks import Move
-from abcdp.audit.exact import (
-    Auditable,
-    ComposedRules,
-    Computable,
-    Loss,
-    ThresholdRules,
-    enough_length,
-    worst_loss,
-)
+from abcdp.audit.exact import Auditable, Computable, Loss, worst_loss
 from abcdp.audit.moves import largest_integer_move
+from abcdp.audit.registry import auditor_of
 from abcdp.audit.sampled import FALSE_REJECTION, Sampled, neighbours_for, sample
-from abcdp.audit.selection import GumbelRules, NearestRules, calibrated, coarser
 from abcdp.audit.settings import Setting, settings_for
-from abcdp.audit.streams import LONG, LONG_OF_OPENDP, law_of, repeats
-from abcdp.audit.summaries import SummaryRules
+from abcdp.audit.streams import LONG, LONG_OF_OPENDP, repeats
 from abcdp.audit.traces import NOT_TRACED, Traced, trace
 from abcdp.bank import Bank
 from abcdp.errors import AuditError
-from abcdp.mechanisms import (
-    Calibrated,
-    Calibration,
-    Grid,
-    Mechanism,
-    Nearest,
-    NearestCalibration,
-    PrivateSummary,
-    SparseVector,
-    SummaryCalibration,
-)
+from abcdp.mechanisms import Mechanism
 from abcdp.privacy.unit import Unit
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
@@ -158,35 +140,8 @@ def exact_losses(mechanism: Auditable | Computable, longest: int) -> tuple[Loss,
 
 def rules_of(mechanism: Mechanism) -> tuple[Auditable | Computable, int]:
     """Return the rules of a mechanism's own integers, and the length of runs at which its loss is largest."""
-    # on any grid the integers have the same ratios up to its fineness; this is the grid of a distance in [0, 1]
-    if isinstance(mechanism, SparseVector):
-        return rules_on(mechanism.calibrate_on(Grid.covering(1e-3, 0.0, 1.0)))
-    if isinstance(mechanism, Nearest):
-        return rules_on(calibrated(mechanism))
-    if isinstance(mechanism, PrivateSummary):
-        return rules_on(settings_for(mechanism, unit=Unit())[0].calibration)
-    raise AuditError(f"no audit of {type(mechanism).__name__}.")
-
-
-def rules_on(calibration: Calibrated) -> tuple[Auditable | Computable, int]:
-    """Return the rules of these integers, and the length of runs at which their loss is largest."""
-    if isinstance(calibration, SummaryCalibration):
-        return SummaryRules.of(calibration), calibration.width
-    if isinstance(calibration, NearestCalibration):
-        if calibration.shape == "gumbel":
-            return GumbelRules.of(calibration), 16 * calibration.accept
-        return NearestRules.of(coarser(calibration)), calibration.accept + 8
-    assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
-    rules = ComposedRules.of(calibration) if calibration.delta > 0 else ThresholdRules.of(calibration)
-    ratio = calibration.distance_scale / calibration.threshold_scale
-    return rules, enough_length(calibration.accept, calibration.resample, ratio)
-
-
-def _sampled_length(mechanism: Mechanism) -> int:
-    """Return the number of draws to run on: few, so that one set of winners is not too rare an event."""
-    if not isinstance(mechanism, Nearest):
-        return 1
-    return (3 * mechanism.accept if calibrated(mechanism).shape == "gumbel" else mechanism.accept) + 2
+    auditor = auditor_of(mechanism)
+    return auditor.rules(auditor.calibration(mechanism))
 
 
 def audit(
@@ -218,7 +173,7 @@ def audit(
     rules, longest = rules_of(mechanism)
     settings = settings_for(mechanism, bank, unit, records)
     sources = {FastNoise: draws, OpenDPNoise: min(draws, LONG_OF_OPENDP)}
-    laws = sorted({law_of(one.calibration) for one in settings})
+    laws = sorted({noise.law.shape for one in settings for noise in one.calibration.noises})
     repeating = [
         f"{source.__name__}'s {law}" for source, count in sources.items() for law in laws if repeats(source, law, count)
     ]
@@ -229,17 +184,17 @@ def audit(
         _sampled(mechanism, longest, runs, opendp_runs, seconds, show),
         tuple(repeating),
         getattr(rules, "delta", 0.0),  # what is spent, which may be less than the mechanism was allowed
-        _examined(settings, show),
+        _examined(auditor_of(mechanism), settings, show),
         trace(mechanism, settings),
     )
 
 
-def _examined(settings: Sequence[Setting], show: bool | None) -> tuple[Examined, ...]:
+def _examined(auditor: Auditor, settings: Sequence[Setting], show: bool | None) -> tuple[Examined, ...]:
     """Return for each unit the loss of its integers and the largest move of a search."""
     found = []
     with progress("searching neighbours", len(settings), show) as advance:
         for one in settings:
-            loss = worst_loss(*rules_on(one.calibration)).loss
+            loss = worst_loss(*auditor.rules(one.calibration)).loss
             found.append(Examined(one.unit.describe(), one.records, loss, largest_integer_move(one)))
             advance(1)
     return tuple(found)
@@ -249,7 +204,7 @@ def _sampled(
     mechanism: Mechanism, longest: int, runs: int, opendp_runs: int, seconds: float, show: bool | None
 ) -> tuple[Sampled, ...]:
     """Return what sampling shows with each of the two samplers."""
-    length = longest if isinstance(mechanism, SparseVector) else _sampled_length(mechanism)
+    length = auditor_of(mechanism).length(mechanism, longest)
     found = []
     if runs > 0:
         found.append(sample(neighbours_for(mechanism, length, runs), runs, seconds=seconds, show=show))

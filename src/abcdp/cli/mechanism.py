@@ -34,19 +34,19 @@ def from_options(kind: str, options: dict[str, Any]) -> Any:
     from dataclasses import MISSING, fields
 
     from abcdp.errors import MechanismError
-    from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
+    from abcdp.mechanisms import MECHANISMS
 
-    kinds: dict[str, Any] = {one.kind: one for one in (SparseVector, Nearest, PrivateSummary)}
-    if kind not in kinds:
-        raise MechanismError(f"no mechanism {kind!r}; there is: {', '.join(kinds)}.")
-    takes = {field.name: field.default is MISSING for field in fields(kinds[kind])}
+    if kind not in MECHANISMS:
+        raise MechanismError(f"no mechanism {kind!r}; there is: {', '.join(MECHANISMS)}.")
+    known: Any = MECHANISMS[kind]
+    takes = {field.name: field.default is MISSING for field in fields(known)}
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     missing = [_option(name) for name, needed in takes.items() if needed and name not in given]
     extra = [_option(name) for name in given if name not in takes]
     if missing or extra:
         faults = [f"give {_listed(missing)}"] * bool(missing) + [f"leave {_listed(extra)} out"] * bool(extra)
         raise MechanismError(f"{kind} takes {_listed(list(map(_option, takes)))}: {' and '.join(faults)}.")
-    return kinds[kind](**given)
+    return known(**given)
 
 
 def _option(name: str) -> str:

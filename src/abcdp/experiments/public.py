@@ -12,11 +12,11 @@ from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank, per_draw
 from abcdp.distance.base import as_records
 from abcdp.errors import MechanismError
-from abcdp.mechanisms import Calibration, Mechanism, guarantee_of
+from abcdp.mechanisms import Mechanism, SparseVectorCalibration
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
-from abcdp.releases import running
-from abcdp.releases.release import BankPrefix, Release
+from abcdp.releases.assemble import assemble, guarantee_of, run
+from abcdp.releases.release import Release
 from abcdp.sampling.seeded import SeededNoise
 
 _BLOCK_DRAWS = 1 << 20
@@ -31,24 +31,16 @@ def public_release(
     protects nobody. `sensitivity` overrides the distance's own, for experiments that reproduce results stated for
     another one, and is then asserted.
     """
-    asserted_by = "" if sensitivity is None else "the experiment"
+    by_hand = "" if sensitivity is None else "the experiment"
     records = as_records(data, bank.columns)
     size = len(records) if unit.at_least is None else unit.at_least  # as an owner has it: a private size is not used
     bank.distance.check_records(size, bank.records)
     calibration = mechanism.calibrate(
         bank.distance, records=size, simulated=bank.records, unit=unit, sensitivity=sensitivity
     )
-    return Release(
-        dataset="public",
-        request=f"seed {seed}",
-        model=bank.header.model,
-        parameters=bank.parameters,
-        bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
-        mechanism=mechanism,
-        guarantee=guarantee_of(mechanism, calibration, bank.distance, unit, asserted_by),
-        noise="seeded",
-        **running.answer(bank, records, calibration, SeededNoise(seed)),
-    )
+    (outcome,) = run(bank, records, calibration, SeededNoise(seed))
+    promise = guarantee_of(mechanism, calibration, bank.distance, unit, by_hand)
+    return assemble(bank, mechanism, outcome, promise, dataset="public", request=f"seed {seed}", noise="seeded")
 
 
 def public_distances(bank: Bank, data: npt.ArrayLike) -> FloatArray:
@@ -57,15 +49,15 @@ def public_distances(bank: Bank, data: npt.ArrayLike) -> FloatArray:
     return per_draw(bank.shards(), lambda rows: bank.distance.compare(rows, reference), failed=np.inf)
 
 
-def run_many(calibration: Calibration, distances: FloatArray, runs: int, seed: int | Sampler) -> IntArray:
+def run_many(calibration: SparseVectorCalibration, distances: FloatArray, runs: int, seed: int | Sampler) -> IntArray:
     """Return the accepted draws of independent runs over given distances, a row each, padded with -1."""
     noise = SeededNoise(seed) if isinstance(seed, int) else seed
     if not noise.seeded:
         raise MechanismError("experiments use seeded noise; a private release goes through abcdp.release.")
-    placed = calibration.grid.quantise(distances), np.isfinite(distances)
+    integers = calibration.grid.quantise(distances), np.isfinite(distances)
     out = np.empty((runs, calibration.accept), dtype=np.int64)
     block = max(1, _BLOCK_DRAWS // len(distances))
     for start in range(0, runs, block):
         count = min(block, runs - start)
-        out[start : start + count] = running.scanned([placed], calibration, noise, count).accepted
+        out[start : start + count] = calibration.scan([integers], noise, count).accepted
     return out

@@ -1,63 +1,223 @@
-"""What every mechanism is: a frozen description that states its integers and their cost for a distance and a unit."""
+"""What a mechanism is: a frozen description, and the integers that it becomes for a distance and a unit.
+
+A :class:`Mechanism` describes; :meth:`Mechanism.calibrate` returns a :class:`Calibration`, which knows what it costs,
+what noise it draws, and how it runs. Most mechanisms go by the distances of a bank's draws (:class:`ByDistance`) or
+release a noisy summary (:class:`BySummary`).
+"""
 
 from __future__ import annotations
 
 import abc
-from dataclasses import fields
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+
+from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.checks import is_number, is_whole
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
+from abcdp.mechanisms.grid import Grid
+from abcdp.mechanisms.outcome import Outcome
+from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.privacy.unit import Unit
 
 LARGEST_ACCEPT = 10**7
 
+# The integers that noise hides, piece by piece, and which of them count: distances of draws, or one summary.
+Stream = Iterable[tuple[IntArray, BoolArray]]
+# Encoded datasets, piece by piece, with zeros for those that failed, and which of them did not.
+Draws = Iterable[tuple[FloatArray, BoolArray]]
 
-class Calibrated(Protocol):
-    """A mechanism in integers: what it costs, and the sensitivity that it stands on.
 
-    It may also say what that sensitivity rests on, as `basis`: ``"enforced"`` or, unless told, ``"derived"``.
-    """
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Noise that a run draws: its law, with a scale in steps, and how many entries one draw has."""
+
+    law: Law
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A distance against a threshold, both with noise, in steps of the grid."""
+
+    threshold: int
+    threshold_noise: Law
+    distance_noise: Law
+
+
+class Calibration(abc.ABC):
+    """A mechanism in integers: what it costs and rests on, what noise it draws, and how it runs."""
+
+    delta: float
+    compares: ClassVar[bool]
+    """Whether it goes by the distances of a bank's draws; otherwise by the summary of the records alone."""
 
     @property
+    @abc.abstractmethod
     def epsilon(self) -> Fraction:
         """The cost: exact for a pure mechanism, a bound at this delta for others."""
 
     @property
-    def delta(self) -> float:
-        """The delta that is used: 0 where the noise that was chosen is pure, whatever was allowed."""
+    @abc.abstractmethod
+    def real_sensitivity(self) -> float:
+        """The sensitivity of the distance or of the summary, in the norm of the noise."""
 
     @property
-    def scales(self) -> tuple[int, ...]:
-        """The scales of all noise that it draws, in grid steps."""
+    @abc.abstractmethod
+    def charged(self) -> int:
+        """How far apart, by :meth:`apart`, the integers of neighbours are at most: what the cost is computed from."""
+
+    @property
+    @abc.abstractmethod
+    def noises(self) -> tuple[Noise, ...]:
+        """All noise that a run draws."""
+
+    @property
+    def basis(self) -> Literal["enforced", "derived"]:
+        """Whether the sensitivity holds by construction, or by a proof about the settings and their rounding."""
+        return "derived"
+
+    @property
+    def bytes_per_draw(self) -> int:
+        """The memory that a run takes for each draw of the bank, beside the shard that it looks at."""
+        return 0
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What each draw is decided by, where draws are decided on one by one."""
+        return None
+
+    @abc.abstractmethod
+    def integers(self, distance: Distance, records: FloatArray, draws: Draws) -> Stream:
+        """Return what noise hides, made of the records and, where it compares, of a bank's draws."""
+
+    @abc.abstractmethod
+    def apart(self, first: IntArray, second: IntArray) -> int:
+        """Return how far apart the integers of two datasets are, in the norm of the noise."""
+
+    @abc.abstractmethod
+    def run(self, stream: Stream, sampler: Sampler, runs: int = 1) -> list[Outcome]:
+        """Run so many times, independently, on these integers.
+
+        Work and memory do not depend on what the integers are.
+        """
+
+
+class ByDistance(Calibration):
+    """The integers of a mechanism that goes by the distances of a bank's draws, on a public grid."""
+
+    grid: Grid
+    accept: int
+    compares: ClassVar[bool] = True
 
     @property
     def real_sensitivity(self) -> float:
-        """The sensitivity of the distance or of the summary, in the norm of the noise."""
+        return self.grid.real_sensitivity
+
+    @property
+    def charged(self) -> int:
+        return self.grid.sensitivity
+
+    def integers(self, distance: Distance, records: FloatArray, draws: Draws) -> Stream:
+        reference = distance.reference(records)
+        for rows, fine in draws:
+            yield self.grid.quantise(distance.compare(rows, reference)), fine
+
+    def apart(self, first: IntArray, second: IntArray) -> int:
+        return int(np.abs(first - second).max())
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a planner would like to see tried.
+
+    `draws` are numbers of draws of a posterior that does not pay for each; `resample` is None where both will do;
+    `thresholds(accept, count)` returns about so many thresholds worth trying.
+    """
+
+    accepts: Sequence[int]
+    draws: Sequence[int]
+    deltas: Sequence[float]
+    resample: bool | None
+    thresholds: Callable[[int, int], Sequence[float]]
 
 
 class Mechanism(abc.ABC):
     """A way to answer a bank privately."""
 
     kind: ClassVar[str]
+    answers: ClassVar[Literal["distances", "summary"]]
+    """What it answers with: draws chosen by their distances, each of which it pays for, or a summary."""
     epsilon: float
     delta: float
 
     @abc.abstractmethod
     def calibrate(
         self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
-    ) -> Calibrated:
+    ) -> Calibration:
         """Return the integers for `records` public records compared with `simulated` ones.
 
         Everything is recomputed here from the settings of the distance; nothing about privacy is read from a bank or a
         plan. `sensitivity` overrides the distance's own, for experiments that reproduce results stated for another one.
         """
 
+    @classmethod
+    @abc.abstractmethod
+    def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:
+        """Yield settings worth trying at a budget, pure ones first, each with the draws that its posterior has."""
+
+    @abc.abstractmethod
+    def validate(self, outcome: Outcome, draws: int) -> None:
+        """Raise unless a run over a bank of so many draws can have had this outcome."""
+
+    @abc.abstractmethod
+    def describe(self, outcome: Outcome, draws: int) -> str:
+        """Return in words how an outcome was made."""
+
+    @abc.abstractmethod
+    def describe_interval(self, outcome: Outcome) -> str:
+        """Return in words what an interval of the posterior that follows contains, and what it does not."""
+
+    @abc.abstractmethod
+    def leaves(self, calibration: Any, parameters: int) -> tuple[str, int]:
+        """Return in words what a release holds, and how many numbers at most."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the description as plain values."""
         return {"type": self.kind} | {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+
+class DistanceMechanism(Mechanism):
+    """A mechanism that releases up to `accept` draws of a bank, chosen by their distances."""
+
+    answers: ClassVar[Literal["distances", "summary"]] = "distances"
+    accept: int
+
+    @abc.abstractmethod
+    def calibrate_on(self, grid: Grid) -> ByDistance:
+        """Return the integers on a grid: all distances of a bank share one, whatever the settings."""
+
+    def calibrate(
+        self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
+    ) -> ByDistance:
+        return self.calibrate_on(Grid.for_distance(distance, records, simulated, unit, sensitivity))
+
+    def validate(self, outcome: Outcome, draws: int) -> None:
+        rows = outcome.accepted
+        rising = all(a < b for a, b in pairwise(rows))
+        inside = not rows or (rows[0] >= 0 and rows[-1] < outcome.examined <= draws)
+        if not (rising and inside and len(rows) <= self.accept):
+            raise MechanismError("its accepted rows do not fit the mechanism and the bank that it names.")
+        if outcome.gaps or outcome.gap_step:
+            raise MechanismError("it has gaps, which its mechanism does not release.")
+        if outcome.summary is not None:
+            raise MechanismError("it has a summary where its mechanism gives none.")
 
 
 def exact(epsilon: float) -> Fraction:
@@ -65,17 +225,21 @@ def exact(epsilon: float) -> Fraction:
     return Fraction(str(epsilon))
 
 
+def check_cost(calibration: Calibration, budget: Fraction) -> None:
+    """Raise where integers cost more than the budget that they were made for."""
+    if not calibration.epsilon <= budget:
+        raise MechanismError("calibration failed its own check; nothing may be released with it.")
+
+
 def check_epsilon(epsilon: float) -> None:
     """Raise unless epsilon can be a budget."""
-    number = is_number(epsilon)
-    if not number or not 1e-9 <= epsilon <= 1e6:
+    if not is_number(epsilon) or not 1e-9 <= epsilon <= 1e6:
         raise MechanismError(f"epsilon={epsilon!r}: a budget is a number above 0 (between 1e-9 and 1e6).")
 
 
 def check_delta(delta: float) -> None:
     """Raise unless delta can be that of a guarantee: P(A) <= exp(epsilon) P'(A) + delta for every outcome A."""
-    number = is_number(delta)
-    if not number or not (delta == 0 or 1e-100 <= delta < 1):
+    if not is_number(delta) or not (delta == 0 or 1e-100 <= delta < 1):
         raise MechanismError(f"delta={delta!r}: a number of at least 0 and below 1 (0 or from 1e-100 on).")
 
 
@@ -83,3 +247,9 @@ def check_accept(accept: int) -> None:
     """Raise unless `accept` can be a number of accepted draws."""
     if not is_whole(accept, 1, LARGEST_ACCEPT):
         raise MechanismError(f"accept={accept!r}: a whole number from 1 to {LARGEST_ACCEPT}.")
+
+
+def check_threshold(threshold: float) -> None:
+    """Raise unless a number can be a threshold."""
+    if not is_number(threshold) or not math.isfinite(threshold):
+        raise MechanismError(f"threshold={threshold!r}: a finite number, in the units of the distance.")

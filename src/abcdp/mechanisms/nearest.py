@@ -9,28 +9,41 @@ proofs stand in ``docs/proofs/nearest.md``.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, IntArray
-from abcdp.distance import Distance
-from abcdp.errors import MechanismError
-from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
+from abcdp.mechanisms.base import (
+    ByDistance,
+    DistanceMechanism,
+    Mechanism,
+    Noise,
+    Offer,
+    Stream,
+    check_accept,
+    check_cost,
+    check_delta,
+    check_epsilon,
+    exact,
+)
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.mechanisms.grid import Grid
-from abcdp.mechanisms.sparse_vector import Outcome
-from abcdp.privacy.unit import Unit
+from abcdp.mechanisms.outcome import Outcome
+from abcdp.privacy.noise_law import Law, Sampler
 
+_CHOICE = 64  # bytes for each draw while the nearest of all are chosen
 _MANY = 32  # draws to each winner, from which on it pays to look for the last winner before sorting
 
 Shape = Literal["exponential", "gumbel"]
 
 
 @dataclass(frozen=True, slots=True)
-class NearestCalibration:
+class NearestCalibration(ByDistance):
     """The nearest draws in integers: the grid, the scale and shape of the noise, how many draws are taken."""
 
     grid: Grid
@@ -57,18 +70,33 @@ class NearestCalibration:
         return self.scale * (math.pi / math.sqrt(6.0) if self.shape == "gumbel" else 1.0)
 
     @property
-    def scales(self) -> tuple[int, ...]:
-        """The scale of all noise that a run draws."""
-        return (self.scale,)
+    def noises(self) -> tuple[Noise, ...]:
+        return (Noise(Law(self.shape, self.scale)),)
 
     @property
-    def real_sensitivity(self) -> float:
-        """The sensitivity of the distance that the grid covers."""
-        return self.grid.real_sensitivity
+    def bytes_per_draw(self) -> int:
+        return _CHOICE if self.shape == "gumbel" else 0
+
+    def run(self, stream: Stream, sampler: Sampler, runs: int = 1) -> list[Outcome]:
+        if self.shape == "gumbel":
+            return self._gumbel(stream, sampler, runs)
+        smallest = NoisyMin(self.accept, runs)
+        for distances, fine in stream:
+            drawn = sampler.exponential(self.scale, runs * len(fine))
+            smallest.feed(distances, fine, drawn.reshape(runs, -1))
+        return smallest.outcomes()
+
+    def _gumbel(self, stream: Stream, sampler: Sampler, runs: int) -> list[Outcome]:
+        """Choose among all draws at once: eight bytes for each are kept until the last one is known."""
+        pieces = list(stream)
+        allowed = np.concatenate([fine for _, fine in pieces])
+        distances = np.concatenate([part for part, _ in pieces])[allowed]
+        places = sampler.gumbel(distances, self.scale, self.accept, runs)
+        return [Outcome(tuple(map(int, rows)), len(allowed)) for rows in np.flatnonzero(allowed)[places]]
 
 
 @dataclass(frozen=True)
-class Nearest(Mechanism):
+class Nearest(DistanceMechanism):
     """Release which `accept` draws of the bank are nearest to the records, at a total cost of `epsilon` (and `delta`).
 
     Permute-and-flip for many winners: pure, and with nothing to tune. With a `delta` above 0 Gumbel noise takes its
@@ -93,8 +121,7 @@ class Nearest(Mechanism):
         found = NearestCalibration(grid, math.ceil(2 * self.accept * grid.sensitivity / budget), self.accept)
         if self.delta > 0:
             found = min(found, self._gumbel(grid), key=lambda made: made.deviation)
-        if not found.epsilon <= budget:
-            raise MechanismError("calibration failed its own check; nothing may be released with it.")
+        check_cost(found, budget)
         return found
 
     def _gumbel(self, grid: Grid) -> NearestCalibration:
@@ -102,14 +129,27 @@ class Nearest(Mechanism):
         scale = math.isqrt(math.ceil(self.accept * grid.sensitivity**2 / (2 * rho))) + 1
         return NearestCalibration(grid, scale, self.accept, "gumbel", self.delta)
 
-    def calibrate(
-        self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
-    ) -> NearestCalibration:
-        return self.calibrate_on(Grid.for_distance(distance, records, simulated, unit, sensitivity))
+    @classmethod
+    def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:
+        for accept, delta in product(offer.accepts, offer.deltas):
+            yield cls(budget, accept, delta), accept
+
+    def describe(self, outcome: Outcome, draws: int) -> str:
+        return f"the nearest {self.accept} of {draws} draws, by noisy distance"
+
+    def describe_interval(self, outcome: Outcome) -> str:
+        return (
+            "The interval from 5 % to 95 % is that of the chosen draws. It contains the uncertainty of the parameters "
+            "and how far the nearest draws of the bank are from the data; the privacy noise brings in draws that are "
+            "further off, which widens it towards the prior. It says nothing about whether the model is right."
+        )
+
+    def leaves(self, calibration: NearestCalibration, parameters: int) -> tuple[str, int]:
+        return f"{self.accept} rows of the bank: their numbers and parameters", self.accept * (1 + parameters)
 
 
 class NoisyMin:
-    """Runs of the contest for the smallest noisy distances, over a streamed bank; ties go to the earlier row."""
+    """Runs of report-noisy-min for several winners, over a streamed bank; ties go to the earlier row."""
 
     def __init__(self, accept: int, runs: int) -> None:
         self._accept = accept

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import product
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -30,9 +31,21 @@ import numpy.typing as npt
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance import Contribution, Distance, MeanDistance, SummaryDistance
 from abcdp.errors import MechanismError
-from abcdp.mechanisms.base import Mechanism, check_delta, check_epsilon, exact
+from abcdp.mechanisms.base import (
+    Calibration,
+    Draws,
+    Mechanism,
+    Noise,
+    Offer,
+    Stream,
+    check_cost,
+    check_delta,
+    check_epsilon,
+    exact,
+)
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
-from abcdp.privacy.noise_law import Law
+from abcdp.mechanisms.outcome import Outcome, ReleasedSummary
+from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.privacy.unit import Unit
 
 NoiseNorm = Literal["auto", "l1", "box", "l2"]
@@ -47,7 +60,7 @@ _LEAST = 1e-120  # squares of sensitivities, over a budget, are numbers
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryCalibration:
+class SummaryCalibration(Calibration):
     """A private summary in integers: its grid, how many steps neighbours can move it, and the scale of its noise.
 
     `sensitivity` is in the norm of the noise: the sum of the entries' steps for Laplace noise, the sum of their squares
@@ -63,6 +76,8 @@ class SummaryCalibration:
     delta: float = 0.0
     over_best_known: float = 1.0
     contribution: Contribution | None = field(default=None, compare=False, repr=False)
+
+    compares: ClassVar[bool] = False
 
     @property
     def basis(self) -> Literal["enforced", "derived"]:
@@ -87,14 +102,34 @@ class SummaryCalibration:
         return Law(self.shape, self.scale)
 
     @property
-    def scales(self) -> tuple[int, ...]:
-        """The scale of all noise that a release draws; a box has a radius that is a sum of draws, with a margin."""
-        return (4 * self.scale * (self.width + 1) if self.shape == "box" else self.scale,)
+    def charged(self) -> int:
+        return self.sensitivity
+
+    @property
+    def noises(self) -> tuple[Noise, ...]:
+        return (Noise(self.law, self.width),)
 
     @property
     def mean_squared_error(self) -> float:
         """The mean of the squared noise, summed over entries, in the units of the distance."""
         return self.law.variance(self.width, whole=True) * math.fsum(step**2 for step in self.steps)
+
+    def integers(self, distance: Distance, records: FloatArray, draws: Draws) -> Stream:
+        assert isinstance(distance, SummaryDistance)  # noqa: S101 - it was calibrated for one
+        yield self.quantise_records(distance, records), np.ones(self.width, dtype=np.bool_)
+
+    def apart(self, first: IntArray, second: IntArray) -> int:
+        return self.law.size(first - second)
+
+    def run(self, stream: Stream, sampler: Sampler, runs: int = 1) -> list[Outcome]:
+        ((steps, _),) = stream
+        return [self._outcome(values) for values in steps + self.law.sample(sampler, runs, self.width)]
+
+    def _outcome(self, values: IntArray) -> Outcome:
+        numbers = tuple(map(int, values))
+        ratio = self.over_best_known
+        released = ReleasedSummary(values=numbers, steps=self.steps, law=self.law, over_best_known=ratio)
+        return Outcome(summary=released)
 
     def quantise(self, summaries: FloatArray) -> IntArray:
         """Return public summaries, such as the rows of a bank, as integers, rounded down."""
@@ -135,6 +170,7 @@ class PrivateSummary(Mechanism):
     norm: NoiseNorm = "auto"
 
     kind: ClassVar[str] = "private-summary"
+    answers: ClassVar[Literal["distances", "summary"]] = "summary"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -153,7 +189,7 @@ class PrivateSummary(Mechanism):
                 "a private summary needs a distance with a summary, such as MMD, MeanSummary or a learned one; "
                 "use SparseVector for this bank."
             )
-        options: dict[str, Callable[[_Moves], SummaryCalibration]] = {"l1": self._laplace}
+        options: dict[str, Callable[[_Sensitivity], SummaryCalibration]] = {"l1": self._laplace}
         if sensitivity is None:
             options["box"] = self._box
             if self.delta > 0:
@@ -167,19 +203,45 @@ class PrivateSummary(Mechanism):
         ways = _ways(distance, records, unit, sensitivity)
         made = (_chosen([make(moves) for moves in ways]) for make in options.values())
         found = min(made, key=lambda one: one.mean_squared_error)
-        if not found.epsilon <= exact(self.epsilon):
-            raise MechanismError("calibration failed its own check; nothing may be released with it.")
+        check_cost(found, exact(self.epsilon))
         known = min(moves.best_known(self.epsilon, self.delta, float(ways[-1].two)) for moves in ways)
         return replace(found, over_best_known=found.mean_squared_error / known)
 
-    def _laplace(self, moves: _Moves) -> SummaryCalibration:
+    @classmethod
+    def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:
+        for delta, draws in product(offer.deltas, offer.draws):
+            yield cls(budget, delta), draws
+
+    def validate(self, outcome: Outcome, draws: int) -> None:
+        if outcome.summary is None:
+            raise MechanismError("it lacks the summary that its mechanism gives.")
+        if outcome.accepted or outcome.gaps or outcome.gap_step:
+            raise MechanismError("it has accepted rows, which its mechanism does not give.")
+
+    def describe(self, outcome: Outcome, draws: int) -> str:
+        assert outcome.summary is not None  # noqa: S101 - checked when the release was read
+        return f"private summary: {outcome.summary.describe()}"
+
+    def describe_interval(self, outcome: Outcome) -> str:
+        return (
+            "The interval from 5 % to 95 % is that of draws of the bank chosen by how well they explain the released "
+            "summary, its noise included. Where the weights of the bank collapse on a few draws, a regression "
+            "adjustment of the nearest ones stands in: an approximation whose spread includes the noise; or, where the "
+            "support of the prior is not known, the nearest draws as they are, and the interval is then wider than the "
+            "posterior's. It says nothing about whether the model is right."
+        )
+
+    def leaves(self, calibration: SummaryCalibration, parameters: int) -> tuple[str, int]:
+        return f"{calibration.width} numbers: the summary of the records with noise on each", calibration.width
+
+    def _laplace(self, moves: _Sensitivity) -> SummaryCalibration:
         moved = moves.one + 2 * moves.width * moves.error
         step = _step(float(moved) / moves.width)
         steps = math.ceil(moved / Fraction(step) + moves.width) - 1
         scale = math.ceil(steps / exact(self.epsilon))
         return moves.calibration((step,) * moves.width, "laplace", steps, scale, float(moves.one))
 
-    def _box(self, moves: _Moves) -> SummaryCalibration:
+    def _box(self, moves: _Sensitivity) -> SummaryCalibration:
         moved = [entry + 2 * moves.error for entry in moves.entries]
         least = _NARROW * float(max(moved))
         # fine enough for the sampler, which needs a scale that is not far below the number of entries
@@ -189,7 +251,7 @@ class PrivateSummary(Mechanism):
         scale = math.ceil(most / exact(self.epsilon))
         return moves.calibration(tuple(steps), "box", most, scale, float(max(moves.entries)))
 
-    def _gaussian(self, moves: _Moves) -> SummaryCalibration:
+    def _gaussian(self, moves: _Sensitivity) -> SummaryCalibration:
         root = Fraction(math.nextafter(math.sqrt(moves.width), math.inf))
         moved = moves.two + 2 * root * moves.error
         step = _step(float(moved) / math.sqrt(moves.width))
@@ -199,7 +261,7 @@ class PrivateSummary(Mechanism):
         return moves.calibration((step,) * moves.width, "gaussian", squared, scale, float(moves.two), self.delta)
 
 
-class _Moves(abc.ABC):
+class _Sensitivity(abc.ABC):
     """How far neighbours can move a summary: in L1, in L2 and entry by entry; and how records become integers.
 
     `error` bounds what rounding adds to an entry beyond that.
@@ -247,7 +309,7 @@ class _Moves(abc.ABC):
         return min(options)
 
 
-class _Enforced(_Moves):
+class _Enforced(_Sensitivity):
     """The moves of means of integer vectors that are clipped to a set: exact, without any rounding to pay for."""
 
     error = Fraction(0)
@@ -276,7 +338,7 @@ class _Enforced(_Moves):
         return self.contribution
 
 
-class _Derived(_Moves):
+class _Derived(_Sensitivity):
     """The moves that a distance states of its true summary, beside the error with which it is computed."""
 
     def __init__(self, distance: SummaryDistance, records: int, unit: Unit, sensitivity: float | None) -> None:
@@ -303,7 +365,7 @@ class _Derived(_Moves):
         return self._moves[2]
 
 
-def _ways(distance: SummaryDistance, records: int, unit: Unit, sensitivity: float | None) -> list[_Moves]:
+def _ways(distance: SummaryDistance, records: int, unit: Unit, sensitivity: float | None) -> list[_Sensitivity]:
     """Return the moves under each way in which records can become integers, the derived one last.
 
     What is enforced bounds every change of a record, so also a limited one; how that compares with what is derived for

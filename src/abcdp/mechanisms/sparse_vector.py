@@ -10,28 +10,48 @@ with Laplace noise on both sides or one-sided exponential noise that lowers both
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar, Literal, get_args
+from itertools import product
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
+from abcdp._common.checks import is_whole
 from abcdp._kernels import kernels
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
-from abcdp.mechanisms.base import Mechanism, check_accept, check_delta, check_epsilon, exact
+from abcdp.mechanisms.base import (
+    ByDistance,
+    Comparison,
+    DistanceMechanism,
+    Mechanism,
+    Noise,
+    Offer,
+    Stream,
+    check_accept,
+    check_cost,
+    check_delta,
+    check_epsilon,
+    check_threshold,
+    exact,
+)
 from abcdp.mechanisms.composition import composed_epsilon, composed_share
 from abcdp.mechanisms.grid import Grid
+from abcdp.mechanisms.outcome import Outcome
+from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.privacy.unit import Unit
 
 Split = Literal["paper", "optimal"]
 NoiseShape = Literal["laplace", "exponential"]
 
+_TRIED = 40  # settings that a planner tries at each budget, unless there are many numbers of accepts
+
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class SparseVectorCalibration(ByDistance):
     """Sparse vector in integers: all that the kernel and an audit need, and what it costs."""
 
     grid: Grid
@@ -45,14 +65,12 @@ class Calibration:
     delta: float = 0.0
 
     @property
-    def scales(self) -> tuple[int, ...]:
-        """The scales of all noise that a run draws."""
-        return self.threshold_scale, self.distance_scale
+    def noises(self) -> tuple[Noise, ...]:
+        return Noise(Law(self.noise, self.threshold_scale)), Noise(Law(self.noise, self.distance_scale))
 
     @property
-    def real_sensitivity(self) -> float:
-        """The sensitivity of the distance that the grid covers."""
-        return self.grid.real_sensitivity
+    def comparison(self) -> Comparison:
+        return Comparison(self.threshold, *(noise.law for noise in self.noises))
 
     @property
     def thresholds(self) -> int:
@@ -77,21 +95,25 @@ class Calibration:
     def _accept_cost(self) -> Fraction:
         return Fraction(2 * self.grid.sensitivity, self.distance_scale)
 
+    def run(self, stream: Stream, sampler: Sampler, runs: int = 1) -> list[Outcome]:
+        return self.scan(stream, sampler, runs).outcomes()
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The output of a run: which draws were accepted, how many were looked at before it stopped, and the gaps.
+    def scan(self, stream: Stream, sampler: Sampler, runs: int) -> Scan:
+        """Run over integer distances in pieces."""
+        levels = self.draw(sampler, self.threshold_scale, runs * self.thresholds)
+        scan = Scan(self, levels.reshape(runs, -1))
+        for distances, fine in stream:
+            drawn = self.draw(sampler, self.distance_scale, runs * len(fine))
+            scan.feed(distances, fine, drawn.reshape(runs, -1))
+        return scan
 
-    `gaps` holds for each accepted draw what its comparison left over, in grid steps, where the mechanism releases it.
-    """
-
-    accepted: tuple[int, ...]
-    examined: int
-    gaps: tuple[int, ...] = ()
+    def draw(self, sampler: Sampler, scale: int, size: int) -> IntArray:
+        """Return noise for threshold or distances: Laplace, or one-sided and never above 0, on both."""
+        return sampler.laplace(scale, size) if self.noise == "laplace" else -sampler.exponential(scale, size)
 
 
 @dataclass(frozen=True)
-class SparseVector(Mechanism):
+class SparseVector(DistanceMechanism):
     """Accept up to `accept` draws whose distance is below `threshold`, at a total cost of `epsilon`.
 
     Parameters
@@ -143,12 +165,7 @@ class SparseVector(Mechanism):
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         check_accept(self.accept)
-        if (
-            isinstance(self.threshold, bool)
-            or not isinstance(self.threshold, int | float)
-            or not math.isfinite(self.threshold)
-        ):
-            raise MechanismError(f"threshold={self.threshold!r}: a finite number, in the units of the distance.")
+        check_threshold(self.threshold)
         for name in ("resample", "gaps"):
             if not isinstance(getattr(self, name), bool):
                 raise MechanismError(f"{name}={getattr(self, name)!r}: True or False.")
@@ -162,7 +179,7 @@ class SparseVector(Mechanism):
                 "run, and only many runs compose better. Use resample=True with it, or delta=0."
             )
 
-    def calibrate_on(self, grid: Grid) -> Calibration:
+    def calibrate_on(self, grid: Grid) -> SparseVectorCalibration:
         """Return the scales on a grid, rounded up, their cost checked against the budget."""
         budget = exact(self.epsilon)
         # a run is what one threshold draw serves: all accepts, or one of them
@@ -171,7 +188,7 @@ class SparseVector(Mechanism):
         if self.delta > 0:
             each = max(each, Fraction(composed_share(self.epsilon, self.accept, self.delta)))
         first, second = self._scales(each, accepts, grid.sensitivity)
-        found = Calibration(
+        found = SparseVectorCalibration(
             grid,
             grid.threshold(self.threshold),
             first,
@@ -183,8 +200,7 @@ class SparseVector(Mechanism):
         )
         if not found.epsilon <= budget:
             found = replace(found, delta=self.delta)  # no more noise than composition needs
-        if not found.epsilon <= budget:
-            raise MechanismError("calibration failed its own check; nothing may be released with it.")
+        check_cost(found, budget)
         return found
 
     def _scales(self, budget: Fraction, accepts: int, move: int) -> tuple[int, int]:
@@ -198,8 +214,51 @@ class SparseVector(Mechanism):
 
     def calibrate(
         self, distance: Distance, *, records: int, simulated: int, unit: Unit, sensitivity: float | None = None
-    ) -> Calibration:
+    ) -> SparseVectorCalibration:
         return self.calibrate_on(Grid.for_distance(distance, records, simulated, unit, sensitivity))
+
+    @classmethod
+    def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:
+        """Yield those of the paper, and for each the one with the least noise, at several thresholds."""
+        least = {"split": "optimal", "noise": "exponential"}
+        every: list[dict[str, Any]] = [{}, least, {"resample": True}, {"resample": True} | least]
+        every += [{"resample": True, "delta": delta} | least for delta in offer.deltas if delta > 0]
+        options = [option for option in every if offer.resample in (None, option.get("resample", False))]
+        count = min(20, max(6, _TRIED // (len(offer.accepts) * len(options))))
+        # the noise of an option is used again for the next threshold: these loops are the fast way round
+        for accept, option in product(offer.accepts, options):
+            for threshold in offer.thresholds(accept, count):
+                yield cls(budget, accept, threshold, **option), accept
+
+    def validate(self, outcome: Outcome, draws: int) -> None:
+        super().validate(replace(outcome, gaps=(), gap_step=0.0), draws)
+        whole = all(is_whole(gap, 0) for gap in outcome.gaps)
+        stepped = 0 < outcome.gap_step < math.inf if outcome.gaps else outcome.gap_step == 0
+        if not whole or not stepped or len(outcome.gaps) != (len(outcome.accepted) if self.gaps else 0):
+            raise MechanismError("its gaps are not one whole number of steps for each row that its mechanism accepted.")
+
+    def describe(self, outcome: Outcome, draws: int) -> str:
+        option = "a new threshold after each accept" if self.resample else "one threshold draw"
+        return (
+            f"sparse vector, {option}: at most {self.accept} accepts, tolerance {self.threshold}; {outcome.examined} "
+            f"of {draws} draws were looked at"
+        )
+
+    def describe_interval(self, outcome: Outcome) -> str:
+        return (
+            "The interval from 5 % to 95 % is that of the accepted draws. It contains the uncertainty of the "
+            f"parameters and the coarseness of the tolerance {self.threshold}. The privacy noise widens it, since "
+            "some draws are accepted or rejected by chance, but the interval does not correct for that: with much "
+            f"noise it leans towards the prior. With {len(outcome.accepted)} draws its ends are rough. It says nothing "
+            "about whether the model is right."
+        )
+
+    def leaves(self, calibration: SparseVectorCalibration, parameters: int) -> tuple[str, int]:
+        words, each = "their numbers and parameters", 1 + parameters
+        if self.gaps:
+            words, each = f"{words}, how far each was below the noisy threshold", each + 1
+        most = f"at most {self.accept} rows of the bank: {words}; and how many draws were looked at"
+        return most, self.accept * each + 1
 
 
 class Scan:
@@ -208,7 +267,7 @@ class Scan:
     Every comparison is made whatever the outcome, so that time and memory do not depend on it.
     """
 
-    def __init__(self, calibration: Calibration, threshold_noise: IntArray) -> None:
+    def __init__(self, calibration: SparseVectorCalibration, threshold_noise: IntArray) -> None:
         """Start as many runs as `threshold_noise` has rows, each with its own threshold draws."""
         runs, thresholds = threshold_noise.shape
         if thresholds != calibration.thresholds:
@@ -239,7 +298,9 @@ class Scan:
         for count, rows, gaps in zip(self._counts, self._accepted, self._gaps, strict=True):
             full = count == self._calibration.accept
             left = tuple(map(int, gaps[:count])) if self._calibration.gaps else ()
-            out.append(Outcome(tuple(map(int, rows[:count])), int(rows[count - 1]) + 1 if full else self._seen, left))
+            step = self._calibration.grid.step if left else 0.0
+            examined = int(rows[count - 1]) + 1 if full else self._seen
+            out.append(Outcome(tuple(map(int, rows[:count])), examined, left, step))
         return out
 
 

@@ -1,32 +1,26 @@
-"""The only place where private records meet noise: what a release and an audit run.
-
-Its lines are those of :mod:`abcdp.releases.running`.
-"""
+"""The only place where private records meet noise: what a release and an audit run."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
 from abcdp.bank import Bank, check_shards, per_draw
 from abcdp.errors import AbcdpError, BankError, DataError
-from abcdp.mechanisms import Calibrated, Calibration, NearestCalibration, Outcome, SummaryCalibration
+from abcdp.mechanisms import Calibration, Outcome, Stream
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Sampler
-from abcdp.releases import running
+from abcdp.releases import assemble
 
 MEMORY = 1 << 30
-_CHOICE = 64  # bytes for each draw while the nearest of all are chosen
 
 
-def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Sampler) -> dict[str, Any]:
-    """Run a mechanism once on private records and return the parts of a release that it decides."""
+def answer(bank: Bank, data: PrivateData, calibration: Calibration, sampler: Sampler) -> Outcome:
+    """Run a mechanism once on private records, as a release does: whatever goes wrong tells nothing of them."""
     try:
         with np.errstate(all="ignore"):  # a warning that a record overflows would tell of it
-            return running.answer(bank, data.records, calibration, noise)
+            (outcome,) = run(bank, data, calibration, sampler)
     except AbcdpError:
         raise
     except Exception as error:  # the cause may show values, or their number as the shape of an array
@@ -34,41 +28,29 @@ def answer(bank: Bank, data: PrivateData, calibration: Calibrated, noise: Sample
             f"computing on the records failed ({type(error).__name__}); what it said is not shown, since it may hold "
             "private values. See that there is memory enough and, where the distance is your own, that it never raises."
         ) from None
+    return outcome
 
 
-def run_sparse_vector(
-    bank: Bank, data: PrivateData, calibration: Calibration, noise: Sampler, runs: int = 1
-) -> list[Outcome]:
-    """Run sparse vector many times, independently, as an audit does."""
-    return running.run_sparse_vector(bank, bank.distance.reference(data.records), calibration, noise, runs)
+def run(bank: Bank, data: PrivateData, calibration: Calibration, sampler: Sampler, runs: int = 1) -> list[Outcome]:
+    """Run a mechanism many times, independently, as an audit does."""
+    return assemble.run(bank, data.records, calibration, sampler, runs)
 
 
-def run_nearest(
-    bank: Bank, data: PrivateData, calibration: NearestCalibration, noise: Sampler, runs: int = 1
-) -> list[Outcome]:
-    """Run the contest of the nearest draws many times."""
-    return running.run_nearest(bank, bank.distance.reference(data.records), calibration, noise, runs)
+def integers(bank: Bank, data: PrivateData, calibration: Calibration) -> Stream:
+    """Return the integers that noise hides, for an audit of how far neighbours move them."""
+    return assemble.integers(bank, data.records, calibration)
 
 
-def run_private_summary(
-    bank: Bank, data: PrivateData, calibration: SummaryCalibration, noise: Sampler, runs: int = 1
-) -> IntArray:
-    """Return the noisy summary of the records, a row per run; the bank only names the distance."""
-    return running.with_noise(
-        running.placed_summary(bank.distance, data.records, calibration), calibration, noise, runs
-    )
-
-
-def check_memory(bank: Bank, memory: int, calibration: Calibrated | None = None) -> None:
+def check_memory(bank: Bank, memory: int, calibration: Calibration | None = None) -> None:
     """Raise where the bank cannot be streamed within so many bytes: a function of public facts alone."""
     if not is_whole(memory, 1):
         raise BankError(f"memory={memory!r}: a whole number of bytes, at least 1.")
     check_shards(bank.header, bank.parts, memory)
-    chosen_at_once = isinstance(calibration, NearestCalibration) and calibration.shape == "gumbel"
-    if chosen_at_once and _CHOICE * bank.draws > memory:
+    held = 0 if calibration is None else calibration.bytes_per_draw * bank.draws
+    if held > memory:
         raise BankError(
-            f"Gumbel noise chooses among all {bank.draws} draws at once, which takes up to "
-            f"{_CHOICE * bank.draws / 2**20:.0f} MiB, above memory={memory} bytes. Allow more, or use delta=0."
+            f"this mechanism chooses among all {bank.draws} draws at once, which takes up to {held / 2**20:.0f} MiB, "
+            f"above memory={memory} bytes. Allow more, or use delta=0."
         )
 
 

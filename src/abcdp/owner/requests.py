@@ -17,22 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from abcdp._common.checks import is_number
 from abcdp.bank import Bank
 from abcdp.errors import DataError, MechanismError
-from abcdp.mechanisms import (
-    Calibrated,
-    Mechanism,
-    Nearest,
-    SparseVector,
-    SummaryCalibration,
-    check_own,
-    guarantee_of,
-)
+from abcdp.mechanisms import Calibration, Mechanism, check_known
 from abcdp.mechanisms.base import exact
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData, load_records
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
-from abcdp.releases.release import BankPrefix, Release
+from abcdp.releases.assemble import assemble, guarantee_of
+from abcdp.releases.release import Release
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
 
@@ -151,7 +144,7 @@ def release(
 
     asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
     _reached("before the charge")
-    leaves, _ = _leaving(bank, mechanism, calibration)
+    leaves, _ = mechanism.leaves(calibration, len(bank.parameters))
     charge = book.begin(
         dataset,
         asked,
@@ -218,7 +211,7 @@ def preview(
     """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged."""
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     entry, calibration, _ = _admitted(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
-    leaves, numbers = _leaving(bank, mechanism, calibration)
+    leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
     return Preview(
         guarantee=guarantee_of(mechanism, calibration, bank.distance, entry.unit),
         epsilon=exact(mechanism.epsilon),
@@ -230,24 +223,9 @@ def preview(
     )
 
 
-def _leaving(bank: Bank, mechanism: Mechanism, calibration: Calibrated) -> tuple[str, int]:
-    """Return in words what a release would hold, and how many numbers at most."""
-    if isinstance(calibration, SummaryCalibration):
-        count = len(calibration.steps)
-        return f"{count} numbers: the summary of the records with noise on each", count
-    assert isinstance(mechanism, SparseVector | Nearest)  # noqa: S101 - there is no other kind
-    rows, each = mechanism.accept, 1 + len(bank.parameters)
-    words = "their numbers and parameters"
-    if isinstance(mechanism, Nearest):
-        return f"{rows} rows of the bank: {words}", rows * each
-    if mechanism.gaps:
-        words, each = f"{words}, how far each was below the noisy threshold", each + 1
-    return f"at most {rows} rows of the bank: {words}; and how many draws were looked at", rows * each + 1
-
-
 def _admitted(
     bank: Bank, mechanism: Mechanism, book: Ledger, dataset: str, noise: str, memory: int, at_most: float | None
-) -> tuple[Dataset, Calibrated, Sampler]:
+) -> tuple[Dataset, Calibration, Sampler]:
     """Return the dataset, the integers and the sampler of a request, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
@@ -280,9 +258,9 @@ def _burning(book: Ledger, charge: Charge, actor: str | None) -> Iterator[None]:
         raise
 
 
-def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrated:
+def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibration:
     """Return the integers of a request, or raise: a function of public facts alone."""
-    check_own(mechanism)
+    check_known(mechanism)
     if entry.columns != bank.columns:
         raise DataError(f"dataset {entry.name!r} has {entry.columns} columns, the bank's simulations {bank.columns}.")
     # where the size is private, its public lower bound stands for it
@@ -292,13 +270,13 @@ def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrate
     return mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
 
 
-def _source(noise: str, calibration: Calibrated) -> Sampler:
+def _source(noise: str, calibration: Calibration) -> Sampler:
     """Return the sampler, once it is known to serve every scale: a refusal must come before the charge."""
     if noise not in _SOURCES:
         raise MechanismError(f"noise={noise!r}: choose opendp or fast. Seeded noise has no place in a release.")
     source = _SOURCES[noise]()
-    for scale in calibration.scales:
-        source.laplace(scale, 0)
+    for drawn in calibration.noises:
+        drawn.law.check_drawable(drawn.width)
     return source
 
 
@@ -306,25 +284,16 @@ def _run(
     bank: Bank,
     records: PrivateData,
     mechanism: Mechanism,
-    calibration: Calibrated,
+    calibration: Calibration,
     source: Sampler,
     entry: Dataset,
     request: str,
     noise: str,
 ) -> Release:
-    answer = execute.answer(bank, records, calibration, source)
+    outcome = execute.answer(bank, records, calibration, source)
     _reached("after the noise")
-    return Release(
-        dataset=entry.name,
-        request=request,
-        model=bank.header.model,
-        parameters=bank.parameters,
-        bank=BankPrefix(digest=bank.digest, shards=len(bank.parts), draws=bank.draws, failed=bank.failed),
-        mechanism=mechanism,
-        guarantee=guarantee_of(mechanism, calibration, bank.distance, entry.unit),
-        noise=noise,
-        **answer,
-    )
+    promise = guarantee_of(mechanism, calibration, bank.distance, entry.unit)
+    return assemble(bank, mechanism, outcome, promise, dataset=entry.name, request=request, noise=noise)
 
 
 def _reached(step: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp.distance import PairedClipped
 from abcdp.experiments.public import public_distances, run_many
-from abcdp.mechanisms import Calibration, SparseVector
+from abcdp.mechanisms import SparseVector, SparseVectorCalibration
 from abcdp.models import tuberculosis
 from abcdp.models._tuberculosis import PARAMETERS, TRUTH, WEIGHTS
 from abcdp.paper.common import (
@@ -158,7 +158,7 @@ def _error_of_few(config: Config, prior_mean: FloatArray) -> float:
     return short(float(np.mean([error_of(few, prior_mean) for few in np.split(sets, _PRIOR_SETS)])))
 
 
-def accepted(calibration: Calibration, distances: FloatArray, order: Any, noise: Sampler) -> Any:
+def accepted(calibration: SparseVectorCalibration, distances: FloatArray, order: Any, noise: Sampler) -> Any:
     """Return the rows of the bank that a run accepts when it sees them in this order."""
     chosen = run_many(calibration, distances[order], 1, noise)[0]
     return order[chosen[chosen >= 0]]

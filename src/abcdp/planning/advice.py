@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from abcdp.mechanisms import PrivateSummary
 from abcdp.planning.search import Candidate, Estimate, Menu
 from abcdp.privacy.unit import Unit
 
@@ -41,7 +40,7 @@ def advice(
         said.append(f"An error of {goal:g} is reached with epsilon = {enough.mechanism.epsilon:g} already.")
     if not best.reaches(target_error(None, prior)):
         said.append("As it is, a release would say no more than the prior: spend nothing on it.")
-    elif best.short.mean > 0.5 and isinstance(best.mechanism, PrivateSummary):
+    elif best.short.mean > 0.5 and best.mechanism.answers == "summary":
         said.append("Few draws of the bank lie where the posterior is; abcdp.refine or a larger bank would sharpen it.")
     elif best.short.mean > 0.5:
         said.append(f"Expect fewer than {best.draws} accepts; a larger bank would help.")

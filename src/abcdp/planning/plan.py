@@ -30,7 +30,7 @@ from abcdp.bank import Bank
 from abcdp.distance import LearnedSummary
 from abcdp.errors import BankError, DistanceError, MechanismError, PlanError
 from abcdp.learning.learn import learn as learned_from
-from abcdp.mechanisms import Mechanism, PrivateSummary, mechanism_from_json
+from abcdp.mechanisms import Mechanism, mechanism_from_json
 from abcdp.planning.advice import advice, target_error
 from abcdp.planning.search import (
     LARGEST_BUDGET,
@@ -237,11 +237,11 @@ def plan(
     _check(bank, unit, goal, records, model, region or {}, truths, seed)
     _check_folder(learned_to)
     # a unit that the distance cannot support is refused here, before any work
-    any_setting = menu.settings([epsilon], menu.accepts, lambda _: (0.0,), learned=False)[0].mechanism
+    any_setting = menu.settings([epsilon], menu.accepts, lambda *_: (0.0,), learned=False)[0].mechanism
     any_setting.calibrate(bank.distance, records=records, simulated=bank.records, unit=unit)
 
     draws = Draws(bank)
-    fitted = _learned(bank) if learn and PrivateSummary.kind in menu.kinds else None
+    fitted = _learned(bank) if learn and menu.summarises else None
     observed = pretend(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)
     half = len(observed) // 2
     if half < 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,17 +14,15 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.distance import SummaryDistance
-from abcdp.errors import PlanError
-from abcdp.mechanisms import Mechanism, Nearest, PrivateSummary, SparseVector, mechanism_from_json
-from abcdp.mechanisms.base import check_delta
+from abcdp.errors import MechanismError, PlanError
+from abcdp.mechanisms import MECHANISMS, Mechanism, Offer, mechanism_from_json
+from abcdp.mechanisms.base import check_accept, check_delta, check_epsilon, check_threshold
 from abcdp.planning.trial import MEASURES, Draws, Setting, Trial, Truths
 
-MECHANISMS = (SparseVector.kind, Nearest.kind, PrivateSummary.kind)
 ACCEPTS = (10, 30, 100)
 DRAWS = 1000  # of a posterior from a private summary, where nobody says how many: as abcdp.posterior has it
 FURTHER = (16.0, 64.0, 256.0, 1024.0, 4096.0)  # beyond the curve, until the goal is reached
 _NO_NOISE = 1.05  # an error within this factor of that at the largest budget is not the noise's fault
-_SPARSE = 40  # settings of sparse vector at each budget, unless there are many numbers of accepts
 SMALLEST_BUDGET, LARGEST_BUDGET = 1e-9, 1e6  # what mechanisms take
 
 
@@ -113,7 +112,7 @@ class Candidate:
 class Menu:
     """Which mechanisms and settings to try."""
 
-    kinds: tuple[str, ...]
+    kinds: tuple[type[Mechanism], ...]
     accepts: tuple[int, ...]
     draws: tuple[int, ...]
     thresholds: tuple[float, ...]
@@ -138,68 +137,59 @@ class Menu:
         thresholds = () if threshold is None else _as_tuple(threshold)
         if not accepts or (threshold is not None and not thresholds):
             raise PlanError("accept and threshold: give at least one value each, or leave them out.")
-        for count, tau in itertools.product(accepts, thresholds or (0.0,)):
-            SparseVector(epsilon, count, tau, False if resample is None else resample)
+        check_epsilon(epsilon)
+        for count in accepts:
+            check_accept(count)
+        for tau in thresholds:
+            check_threshold(tau)
+        if resample not in (None, True, False):
+            raise MechanismError(f"resample={resample!r}: True or False.")
         return cls(kinds, accepts, (DRAWS,) if accept is None else accepts, thresholds, resample, delta)
-
-    @property
-    def options(self) -> list[dict[str, Any]]:
-        """The options of sparse vector: those of the paper, and for each the one with the least noise."""
-        least = {"split": "optimal", "noise": "exponential"}
-        every: list[dict[str, Any]] = [{}, least, {"resample": True}, {"resample": True} | least]
-        if self.delta > 0:
-            every.append({"resample": True, "delta": self.delta} | least)
-        return [option for option in every if self.resample in (None, option.get("resample", False))]
 
     @property
     def paid(self) -> bool:
         """Whether there is a mechanism that pays for each accept."""
-        return self.kinds != (PrivateSummary.kind,)
+        return any(kind.answers == "distances" for kind in self.kinds)
+
+    @property
+    def summarises(self) -> bool:
+        """Whether there is a mechanism that answers with a summary."""
+        return any(kind.answers == "summary" for kind in self.kinds)
 
     def settings(
         self,
         budgets: Sequence[float],
         accepts: Sequence[int],
-        thresholds: Callable[[int], Sequence[float]],
+        thresholds: Callable[[int, int], Sequence[float]],
         *,
         learned: bool,
         draws: Sequence[int] | None = None,
     ) -> list[Setting]:
         """Return all settings at these budgets; pure ones come first, so that of equals they are chosen."""
         deltas = (0.0, self.delta) if self.delta > 0 else (0.0,)
+        offer = Offer(accepts, self.draws if draws is None else draws, deltas, self.resample, thresholds)
         found = []
-        for budget in budgets:
-            if SparseVector.kind in self.kinds:
-                # the noise of an option is used again for the next threshold: these loops are the fast way round
-                for accept, option, tau in (
-                    (c, o, tau) for c in accepts for o in self.options for tau in thresholds(c)
-                ):
-                    found.append(Setting(SparseVector(budget, accept, tau, **option), accept))
-            if Nearest.kind in self.kinds:
-                found += [Setting(Nearest(budget, c, d), c) for c, d in itertools.product(accepts, deltas)]
-            if PrivateSummary.kind in self.kinds:
-                found += [
-                    Setting(PrivateSummary(budget, d), count, on)
-                    for on in ((False, True) if learned else (False,))
-                    for d in deltas
-                    for count in (self.draws if draws is None else draws)
-                ]
+        for budget, kind in itertools.product(budgets, self.kinds):
+            for on in (False, True) if learned and kind.answers == "summary" else (False,):
+                found += [Setting(mechanism, count, on) for mechanism, count in kind.candidates(budget, offer)]
         return found
 
 
-def _kinds(bank: Bank, asked: Sequence[str] | None) -> tuple[str, ...]:
+def _kinds(bank: Bank, asked: Sequence[str] | None) -> tuple[type[Mechanism], ...]:
     """Return the kinds of mechanisms to try: those asked for, or all that the distance allows."""
-    if asked is None:
-        return MECHANISMS if has_summary(bank) else MECHANISMS[:2]
-    kinds = (asked,) if isinstance(asked, str) else tuple(asked)
+    kinds = (asked,) if isinstance(asked, str) else tuple(MECHANISMS if asked is None else asked)
     for kind in kinds:
         if kind not in MECHANISMS:
             raise PlanError(f"mechanisms name {kind!r}; choose of {', '.join(MECHANISMS)}.")
     if not kinds:
         raise PlanError("mechanisms: name at least one, or leave them out.")
-    if PrivateSummary.kind in kinds and not has_summary(bank):
-        raise PlanError("the bank's distance has no summary; leave private-summary out of the mechanisms.")
-    return tuple(kind for kind in MECHANISMS if kind in kinds)
+    chosen = tuple(MECHANISMS[kind] for kind in MECHANISMS if kind in kinds)
+    if has_summary(bank):
+        return chosen
+    if asked is not None:
+        for kind in (one.kind for one in chosen if one.answers == "summary"):
+            raise PlanError(f"the bank's distance has no summary; leave {kind} out of the mechanisms.")
+    return tuple(kind for kind in chosen if kind.answers == "distances")
 
 
 def has_summary(bank: Bank) -> bool:
@@ -227,8 +217,7 @@ class Search:
         self, budgets: Sequence[float], accepts: Sequence[int], draws: Sequence[int] | None = None
     ) -> list[Candidate]:
         """Return all candidates at these budgets and numbers of accepts whose noise can be drawn."""
-        thresholds = self._thresholds(accepts)
-        settings = self.menu.settings(budgets, accepts, thresholds.__getitem__, learned=self.trial.learned, draws=draws)
+        settings = self.menu.settings(budgets, accepts, self._thresholds, learned=self.trial.learned, draws=draws)
         return self._run(self.first, [s for s in settings if self.trial.can_draw(s)])
 
     def measured(self, chosen: Sequence[Candidate]) -> list[Candidate]:
@@ -263,22 +252,21 @@ class Search:
         values = self.trial.run(truths, settings, self.show)
         return [Candidate.of(s, values[:, i]) for i, s in enumerate(settings)]
 
-    def _thresholds(self, accepts: Sequence[int]) -> dict[int, tuple[float, ...]]:
-        """Return thresholds for each number of accepts, below which lie from half of these up to half of the bank.
+    def _thresholds(self, accept: int, count: int) -> tuple[float, ...]:
+        """Return thresholds for a number of accepts, below which lie from half of these up to half of the bank.
 
         Lower ones, even below 0, are no better where noise is large: once no draw is below the threshold, a lower one
         makes all of them rarer in the same proportion.
         """
-        if self.menu.thresholds or SparseVector.kind not in self.menu.kinds:
-            return dict.fromkeys(accepts, self.menu.thresholds)
-        sample = self.trial.near_and_far(self.first)
-        count = min(20, max(6, _SPARSE // (len(accepts) * len(self.menu.options))))
-        found = {}
-        for accept in accepts:
-            smallest = min(0.25, 0.5 * accept / int(self.draws.fine.sum()))
-            values = np.quantile(sample, np.geomspace(smallest, 0.5, count))
-            found[accept] = tuple(dict.fromkeys(float(f"{value:.4g}") for value in values))
-        return found
+        if self.menu.thresholds:
+            return self.menu.thresholds
+        smallest = min(0.25, 0.5 * accept / int(self.draws.fine.sum()))
+        values = np.quantile(self._near_and_far, np.geomspace(smallest, 0.5, count))
+        return tuple(dict.fromkeys(float(f"{value:.4g}") for value in values))
+
+    @functools.cached_property
+    def _near_and_far(self) -> FloatArray:
+        return self.trial.near_and_far(self.first)
 
 
 def least_error(candidates: Iterable[Candidate]) -> Candidate:

@@ -21,23 +21,19 @@ from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank, ShardData
 from abcdp.bank.status import OK
 from abcdp.distance import Clipped
+from abcdp.errors import NoiseError
 from abcdp.inference.evidence import Evidence, Sample, Shared
 from abcdp.inference.methods import choose
 from abcdp.mechanisms import (
-    Calibrated,
     Calibration,
+    DistanceMechanism,
     Grid,
     Mechanism,
-    Nearest,
-    NearestCalibration,
-    PrivateSummary,
-    SparseVector,
+    ReleasedSummary,
     SummaryCalibration,
 )
-from abcdp.privacy.noise_law import LARGEST_SCALE
+from abcdp.mechanisms.base import Comparison
 from abcdp.privacy.unit import Unit
-from abcdp.releases import running
-from abcdp.releases.release import ReleasedSummary
 from abcdp.sampling.common import CommonNoise
 from abcdp.simulation.model import Model
 from abcdp.theory import flip_probability
@@ -177,7 +173,7 @@ class Trial:
         self._draws, self._learned, self._seed = draws, learned, seed
         self._records, self._unit = records, unit
         self._grid = Grid.for_distance(draws.bank.distance, records, draws.bank.records, unit)
-        self._found: dict[tuple[Mechanism, bool], Calibrated] = {}
+        self._found: dict[tuple[Mechanism, bool], Calibration] = {}
         self._support = draws.bank.header.support
         self._failed = np.flatnonzero(~draws.fine)
         self._shared: dict[tuple[Mechanism, bool], Shared] = {}
@@ -199,12 +195,12 @@ class Trial:
         """Return the squared error of the prior's mean for each observation, in units of the prior's spread."""
         return np.asarray(np.mean(((self._prior[0] - truths.theta) / self._spread) ** 2, axis=1))
 
-    def calibration(self, setting: Setting) -> Calibrated:
+    def calibration(self, setting: Setting) -> Calibration:
         """Return the integers of a mechanism, as a release would compute them."""
         key = setting.mechanism, setting.learned
         if key not in self._found:
             mechanism = setting.mechanism
-            if isinstance(mechanism, SparseVector | Nearest):
+            if isinstance(mechanism, DistanceMechanism):
                 self._found[key] = mechanism.calibrate_on(self._grid)  # all of them share the grid of the distance
             else:
                 bank = self._of(setting).bank
@@ -224,7 +220,12 @@ class Trial:
 
     def can_draw(self, setting: Setting) -> bool:
         """Return whether there is noise as large as this setting needs."""
-        return max(self.calibration(setting).scales) <= LARGEST_SCALE
+        try:
+            for noise in self.calibration(setting).noises:
+                noise.law.check_drawable(noise.width)
+        except NoiseError:
+            return False
+        return True
 
     def run(self, truths: Truths, settings: Sequence[Setting], show: bool | None) -> FloatArray:
         """Return observations x settings x measures; the error is squared, in units of the prior's spread."""
@@ -291,8 +292,10 @@ class Trial:
             distance: Any = self._of(setting).bank.distance
             reference = distance.project(reference[None])[0]
         noise = CommonNoise(self._seed, 3, int(truths.numbers[k]))
-        (values,) = running.with_noise(calibration.quantise(reference), calibration, noise)
-        return ReleasedSummary(values=tuple(map(int, values)), steps=calibration.steps, law=calibration.law)
+        steps = calibration.quantise(reference)
+        (outcome,) = calibration.run([(steps, np.ones(len(steps), dtype=np.bool_))], noise)
+        assert outcome.summary is not None  # noqa: S101 - that is what it answers with
+        return outcome.summary
 
     def _allowed(self, truths: Truths, k: int) -> BoolArray:
         """Return which draws may be accepted for an observation: not those that failed, and not itself."""
@@ -357,35 +360,30 @@ class _Scans:
         seen = distances[allowed]
         self._some = seen[:: -(-len(seen) // _FLIPS)]
         self._step = grid.step
-        self._flips: dict[tuple[int, int, int], float] = {}
+        self._flips: dict[Comparison, float] = {}
 
-    def accepted(self, calibration: Calibrated) -> IntArray:
+    def accepted(self, calibration: Calibration) -> IntArray:
         """Return the rows that a mechanism accepts."""
         noise = self._noise.restart()
-        if isinstance(calibration, NearestCalibration):
-            (outcome,) = running.chosen(self._stream, calibration, noise, 1)
-            return np.array(outcome.accepted, dtype=np.int64)
-        assert isinstance(calibration, Calibration)  # noqa: S101 - there is no other kind
-        (rows,) = running.scanned(self._stream, calibration, noise, 1).accepted
-        return np.asarray(rows[rows >= 0])
+        (outcome,) = calibration.run(self._stream, noise)
+        return np.array(outcome.accepted, dtype=np.int64)
 
-    def flips(self, calibration: Calibrated) -> float:
+    def flips(self, calibration: Calibration) -> float:
         """Return how often noise reverses a decision, averaged over draws; NaN where nothing is decided one by one."""
-        if not isinstance(calibration, Calibration):
+        decided = calibration.comparison
+        if decided is None:
             return math.nan
-        c = calibration
-        key = (c.threshold, c.threshold_scale, c.distance_scale)
-        if key not in self._flips:
-            b1, b2 = c.threshold_scale * self._step, c.distance_scale * self._step
-            margins = self._some - c.threshold * self._step
-            noise: Any = "laplace" if c.noise == "laplace" else "one-sided"
+        if decided not in self._flips:
+            b1, b2 = (float(noise.scale) * self._step for noise in (decided.threshold_noise, decided.distance_noise))  # type: ignore[arg-type]
+            margins = self._some - decided.threshold * self._step
+            noise: Any = "laplace" if decided.distance_noise.shape == "laplace" else "one-sided"
             found = flip_probability(margins, scale=b1, distance_scale=b2, noise=noise)
-            self._flips[key] = float(np.mean(found))
-        return self._flips[key]
+            self._flips[decided] = float(np.mean(found))
+        return self._flips[decided]
 
 
 def _is_summary(setting: Setting) -> bool:
-    return isinstance(setting.mechanism, PrivateSummary)
+    return setting.mechanism.answers == "summary"
 
 
 def _over(draws: Draws, jobs: Sequence[Callable[[FloatArray], FloatArray]], pool: ThreadPoolExecutor) -> FloatArray:

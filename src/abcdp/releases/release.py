@@ -7,18 +7,14 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_number, is_whole
 from abcdp._common.files import MEMORY, load_json, read_json, write_atomically
 from abcdp._common.version import __version__
-from abcdp.errors import AbcdpError, ReleaseError
-from abcdp.mechanisms import Mechanism, Nearest, PrivateSummary, SparseVector, mechanism_from_json
+from abcdp.errors import AbcdpError, MechanismError, ReleaseError
+from abcdp.mechanisms import Mechanism, Outcome, ReleasedSummary, mechanism_from_json
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Law
 
@@ -105,56 +101,6 @@ class BankPrefix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasedSummary:
-    """A noisy summary: whole numbers of steps, and the law of their noise, in steps too.
-
-    `over_best_known` is the mean squared error of this noise over that of the best noise known for the same guarantee.
-    """
-
-    values: tuple[int, ...]
-    steps: tuple[float, ...]
-    law: Law
-    over_best_known: float | None = None
-
-    def log_likelihoods(self, rows: FloatArray) -> FloatArray:
-        """Return for each row the log probability of the noise that leads from it to these values, up to a constant.
-
-        Both are on the same grid, so this is the exact likelihood of what was released (Gong 2019).
-        """
-        from abcdp._kernels import kernels
-
-        steps, values = np.array(self.steps), np.array(self.values, dtype=np.float64)
-        if self.law.kind.kernel is None:
-            return self.law.log_density(values - np.floor(rows / steps))
-        order, factor = self.law.kind.kernel
-        scales = np.broadcast_to(np.array(self.law.scale, dtype=np.float64), steps.shape).copy()
-        return np.asarray(factor * kernels().noise_sizes(np.ascontiguousarray(rows), steps, values, scales, order))
-
-    @property
-    def centre(self) -> FloatArray:
-        """The middle of the grid's cell that was released, in the units of the bank's summaries."""
-        return np.asarray((np.array(self.values, dtype=np.float64) + 0.5) * np.array(self.steps))
-
-    def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Return the rows with fresh noise of the same law: whole steps or not makes no difference at its size."""
-        return np.asarray(rows + self.law.draws(len(rows), rows.shape[1], rng) * np.array(self.steps))
-
-    def describe(self) -> str:
-        """Return in words how many numbers there are and what noise they carry."""
-        scales = np.asarray(self.law.scale) * np.array(self.steps)
-        low, high = f"{scales.min():.4g}", f"{scales.max():.4g}"
-        size = f"{low} each" if low == high else f"{low} to {high}"
-        known = self.over_best_known
-        ratio = "" if known is None else f", {known:.3g} times the mean squared error of the best noise known"
-        return f"{len(self.values)} numbers with exact discrete {self.law.name} noise of scale {size}{ratio}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as plain values."""
-        ratio = {} if self.over_best_known is None else {"over_best_known": self.over_best_known}
-        return {"values": list(self.values), "steps": list(self.steps), "law": self.law.to_json(), **ratio}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """What a mechanism answered about a public bank, under which guarantee.
 
@@ -193,6 +139,11 @@ class Release:
     def seeded(self) -> bool:
         """Whether its noise can be repeated: then it was an experiment on public data and protects nobody."""
         return self.noise == "seeded"
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the mechanism put out."""
+        return Outcome(self.accepted, self.examined, self.gaps, self.gap_step, self.summary)
 
     def to_json(self) -> dict[str, Any]:
         """Return the release as plain values, as :data:`SCHEMA` describes them, or in the format it was read in."""
@@ -287,18 +238,12 @@ class Release:
         return release
 
     def _check(self) -> None:
-        rising = all(a < b for a, b in pairwise(self.accepted))
-        inside = not self.accepted or (self.accepted[0] >= 0 and self.accepted[-1] < self.examined <= self.bank.draws)
-        most = self.mechanism.accept if isinstance(self.mechanism, SparseVector | Nearest) else 0
-        if not (rising and inside and len(self.accepted) == len(self.theta) <= most):
-            raise ReleaseError("its accepted rows do not fit the mechanism and the bank that it names.")
-        releases_gaps = isinstance(self.mechanism, SparseVector) and self.mechanism.gaps
-        whole = all(is_whole(gap, 0) for gap in self.gaps)
-        stepped = 0 < self.gap_step < math.inf if self.gaps else self.gap_step == 0
-        if not whole or not stepped or len(self.gaps) != (len(self.accepted) if releases_gaps else 0):
-            raise ReleaseError("its gaps are not one whole number of steps for each row that its mechanism accepted.")
-        if (self.summary is None) == isinstance(self.mechanism, PrivateSummary):
-            raise ReleaseError("it has a summary where its mechanism gives none, or lacks one.")
+        try:
+            self.mechanism.validate(self.outcome, self.bank.draws)
+        except MechanismError as error:
+            raise ReleaseError(str(error)) from None
+        if len(self.accepted) != len(self.theta):
+            raise ReleaseError("its accepted rows and their parameters are not as many.")
         if any(len(row) != len(self.parameters) for row in self.theta):
             raise ReleaseError("its parameters do not fit their names.")
 

@@ -16,7 +16,6 @@ from abcdp.bank import Bank
 from abcdp.errors import PosteriorWarning
 from abcdp.inference.posterior import bank_of, posterior
 from abcdp.inference.synthesize import simulate_at
-from abcdp.mechanisms import Nearest, SparseVector
 from abcdp.models import BUILT_IN
 from abcdp.privacy.guarantee import most_power
 from abcdp.releases.release import Release
@@ -79,42 +78,10 @@ def report(
 
 def in_words(release: Release) -> tuple[str, str]:
     """Return how a release was made, and what its intervals hold."""
-    mechanism = release.mechanism
-    if isinstance(mechanism, SparseVector):
-        option = "a new threshold after each accept" if mechanism.resample else "one threshold draw"
-        how = (
-            f"sparse vector, {option}: at most {mechanism.accept} accepts, tolerance {mechanism.threshold}; "
-            f"{release.examined} of {release.bank.draws} draws were looked at; noise: exact integers ({release.noise})"
-        )
-        interval = (
-            "The interval from 5 % to 95 % is that of the accepted draws. It contains the uncertainty of the "
-            f"parameters and the coarseness of the tolerance {mechanism.threshold}. The privacy noise widens it, since "
-            "some draws are accepted or rejected by chance, but the interval does not correct for that: with much "
-            f"noise it leans towards the prior. With {len(release.accepted)} draws its ends are rough. It says nothing "
-            "about whether the model is right."
-        )
-        return how, interval
-    if isinstance(mechanism, Nearest):
-        how = (
-            f"the nearest {mechanism.accept} of {release.bank.draws} draws, by noisy distance; noise: exact integers "
-            f"({release.noise})"
-        )
-        interval = (
-            "The interval from 5 % to 95 % is that of the chosen draws. It contains the uncertainty of the parameters "
-            "and how far the nearest draws of the bank are from the data; the privacy noise brings in draws that are "
-            "further off, which widens it towards the prior. It says nothing about whether the model is right."
-        )
-        return how, interval
-    assert release.summary is not None  # noqa: S101 - checked when the release was read
-    how = f"private summary: {release.summary.describe()} ({release.noise})"
-    interval = (
-        "The interval from 5 % to 95 % is that of draws of the bank chosen by how well they explain the released "
-        "summary, its noise included. Where the weights of the bank collapse on a few draws, a regression adjustment "
-        "of the nearest ones stands in: an approximation whose spread includes the noise; or, where the support of the "
-        "prior is not known, the nearest draws as they are, and the interval is then wider than the posterior's. It "
-        "says nothing about whether the model is right."
-    )
-    return how, interval
+    mechanism, outcome = release.mechanism, release.outcome
+    how = mechanism.describe(outcome, release.bank.draws)
+    words = f"{how} ({release.noise})" if outcome.summary else f"{how}; noise: exact integers ({release.noise})"
+    return words, mechanism.describe_interval(outcome)
 
 
 def odds_table(epsilon: float) -> list[tuple[str, str]]:
