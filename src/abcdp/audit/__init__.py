@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from abcdp.audit.auditor import Auditor, Case, DistanceAuditor, Neighbours
 from abcdp.audit.checks import Move, largest_move
-from abcdp.audit.exact import (
-    Auditable,
-    ComposedRules,
-    Computable,
-    Loss,
-    Pattern,
-    ThresholdRules,
-    composed_loss,
-    enough_length,
-    loss_at,
-    loss_of,
-    worst_loss,
-)
+from abcdp.audit.exact import Auditable, Computable, Loss, Pattern, loss_at, loss_of, worst_loss
 from abcdp.audit.moves import largest_integer_move
+from abcdp.audit.nearest import GumbelRules, NearestRules
+from abcdp.audit.private_summary import SummaryRules
 from abcdp.audit.registry import AUDITORS, auditor_of, register_auditor
 from abcdp.audit.sampled import Sampled, count_output, epsilon_lower_bound, neighbours_for, sample
-from abcdp.audit.selection import GumbelRules, NearestRules
 from abcdp.audit.settings import Setting, settings_for
+from abcdp.audit.sparse_vector import ComposedRules, ThresholdRules, composed_loss, enough_length
 from abcdp.audit.streams import repeats
-from abcdp.audit.summaries import SummaryRules
 from abcdp.audit.traces import Traced, trace
-from abcdp.audit.verdict import Audit, audit, exact_losses, plot, rules_of
+from abcdp.audit.verdict import Audit, audit, exact_losses, rules_of
 
 __all__ = [
     "AUDITORS",
@@ -59,7 +48,6 @@ __all__ = [
     "loss_at",
     "loss_of",
     "neighbours_for",
-    "plot",
     "register_auditor",
     "repeats",
     "rules_of",

@@ -1,15 +1,23 @@
-"""The audit of sparse vector: the paper's Algorithm 1 as it is written down, and events that tell neighbours apart."""
+"""The audit of sparse vector: its loss, the paper's Algorithm 1 as it is written down, and events.
+
+The probability of an output string is a sum over the threshold's noise of a product of tail probabilities; what is
+searched are the patterns: how far below or above the threshold rejected and accepted draws lie, and which way
+neighbours move them.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
-from abcdp._common.arrays import IntArray
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.audit.auditor import (
     Case,
     DistanceAuditor,
@@ -21,11 +29,137 @@ from abcdp.audit.auditor import (
     too_few,
     two_datasets,
 )
-from abcdp.audit.exact import Auditable, ComposedRules, Computable, Pattern, ThresholdRules, enough_length, loss_of
+from abcdp.audit.exact import Auditable, Computable, Loss, Pattern, log_sum, loss_at, loss_of, worst_loss
 from abcdp.audit.settings import MEAN
 from abcdp.audit.tally import Tally
 from abcdp.mechanisms import Grid, Outcome, SparseVector, SparseVectorCalibration
+from abcdp.privacy.noise_law import Law
 from abcdp.privacy.unit import Unit
+
+LEVELS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_PARTS = 8  # numbers of accepts that are tried between none and all
+GAP = 3.0  # scales of a released gap that is tried beside 0
+
+
+@dataclass(frozen=True)
+class ThresholdRules:
+    """A mechanism that compares noisy distances with a noisy threshold, and may release what a comparison left over."""
+
+    claimed: float
+    sensitivity: int
+    threshold_noise: Law
+    distance_noise: Law
+    accept: int | None
+    resample: bool = False
+    gaps: bool = False
+
+    @classmethod
+    def of(cls, calibration: SparseVectorCalibration) -> Self:
+        """Return the rules that a calibrated mechanism states of itself, claiming its cost."""
+        shape = "laplace" if calibration.noise == "laplace" else "reflected-exponential"
+        return cls(
+            claimed=float(calibration.epsilon),
+            sensitivity=calibration.grid.sensitivity,
+            threshold_noise=Law(shape, calibration.threshold_scale),
+            distance_noise=Law(shape, calibration.distance_scale),
+            accept=calibration.accept,
+            resample=calibration.resample,
+            gaps=calibration.gaps,
+        )
+
+    def log_probability(self, margins: Sequence[int], output: Sequence[int]) -> float:
+        """Return the log probability of an output; each stretch after a new threshold draw is a sum of its own."""
+        total, start = 0.0, 0
+        for stop in range(1, len(output) + 1):
+            if stop == len(output) or (self.resample and output[stop - 1]):
+                total += _stretch(self, tuple(margins[start:stop]), tuple(output[start:stop]))
+                start = stop
+        return total
+
+    def patterns(self, length: int) -> list[Pattern]:
+        """Return outputs with some rejects and then accepts, at all levels, neighbours moving each kind up or down."""
+        unit = max(self.threshold_noise.one_scale, self.distance_noise.one_scale)
+        move = self.sensitivity
+        stretches = self.accept if self.resample and self.accept else 1
+        each = max(1, length // stretches)
+        most = each if self.accept is None else min(each, 1 if self.resample else self.accept)
+        found = []
+        marks = (1, 1 + round(GAP * unit)) if self.gaps else (1,)
+        numbers = sorted({round(most * part / _PARTS) for part in range(_PARTS + 1)})
+        for accepts, low, high, mark in itertools.product(numbers, LEVELS, LEVELS, marks):
+            shape = (0,) * (each - accepts) + (mark,) * accepts
+            below, above = round(low * unit), -round(high * unit) - 1
+            before = tuple(above if bit else below for bit in shape)
+            for down, up in itertools.product((-move, move), repeat=2):
+                after = tuple(margin + (up if bit else down) for margin, bit in zip(before, shape, strict=True))
+                found.append(Pattern(before * stretches, after * stretches, shape * stretches))
+        return found
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _stretch(rules: ThresholdRules, margins: tuple[int, ...], output: tuple[int, ...]) -> float:
+    """Return the log probability of a part of an output with one and the same threshold draw."""
+    kinds = Counter(zip(margins, output, strict=True))
+    law = rules.distance_noise
+
+    def log_term(z: FloatArray) -> FloatArray:
+        term = rules.threshold_noise.log_pmf(z)
+        for (margin, mark), count in kinds.items():
+            if mark and rules.gaps:  # the noise that leaves exactly this gap
+                term = term + count * law.log_pmf(margin + z - (mark - 1))
+            else:
+                term = term + count * (law.log_cdf(margin + z) if mark else law.log_sf(margin + z))
+        return term
+
+    rate = len(output) / law.one_scale if law.one_scale else 0.0
+    kinks = [0, *(max(mark - 1, 0) - margin for margin, mark in kinds)]
+    return log_sum(log_term, kinks, rules.threshold_noise.one_scale, rate)
+
+
+@dataclass(frozen=True)
+class ComposedRules:
+    """Independent runs of a pure mechanism, `runs` of them, that claim (epsilon, delta) together.
+
+    What one run loses is computed; the worst runs with that loss are randomised responses (Kairouz, Oh and Viswanath
+    2015), whose counts are binomial.
+    """
+
+    claimed: float
+    delta: float
+    runs: int
+    one: ThresholdRules
+
+    @classmethod
+    def of(cls, calibration: SparseVectorCalibration) -> Self:
+        """Return the rules of resampled runs under a delta."""
+        rules = ThresholdRules.of(calibration)
+        one = replace(rules, accept=1, resample=False, claimed=float(calibration.epsilon_each))
+        return cls(rules.claimed, calibration.delta, calibration.accept, one)
+
+    def worst(self, length: int) -> Loss:
+        """Return the loss of all runs at this delta, each on its part of so many draws."""
+        found = worst_loss(self.one, max(1, length // self.runs))
+        return replace(found, length=length, loss=composed_loss(found.loss, self.runs, self.delta))
+
+
+def composed_loss(each: float, runs: int, delta: float) -> float:
+    """Return the least epsilon at delta of `runs` randomised responses with this loss each."""
+    from scipy.stats import binom
+
+    if math.isinf(each):
+        return math.inf
+    false = np.arange(runs + 1)
+    chance = 1.0 / (1.0 + math.exp(each))
+    return loss_at(delta, binom.logpmf(false, runs, chance), binom.logpmf(false, runs, 1.0 - chance))
+
+
+def enough_length(accept: int, resample: bool, ratio: float = 2.0) -> int:
+    """Return a length at which a correct mechanism's loss reaches its claim: rejects enough to pin the threshold.
+
+    `ratio` is that of the distances' noise to the threshold's.
+    """
+    runs, each = (accept, 1) if resample else (1, accept)
+    return runs * (2 * each + math.floor(ratio) + 2)
 
 
 class SparseVectorAuditor(DistanceAuditor):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from abcdp._common.progress import progress
@@ -213,27 +211,3 @@ def _sampled(
             case = neighbours_for(mechanism, length, opendp_runs)
             found.append(sample(case, opendp_runs, noise=OpenDPNoise, seconds=seconds, show=show))
     return tuple(found)
-
-
-def plot(result: Audit, path: str | os.PathLike[str]) -> Path:
-    """Draw the loss against the length of the pattern, with the claim and what sampling shows."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axis = figure.subplots()
-    finite = [loss for loss in result.losses if math.isfinite(loss.loss)]
-    axis.plot(
-        [x.length for x in finite], [x.loss for x in finite], "o-", color="#1f6feb", label="exact worst-case loss"
-    )
-    axis.axhline(result.claimed, color="#24292f", linestyle="--", linewidth=1.2, label="claimed epsilon")
-    for one in result.sampled:
-        axis.axhline(
-            one.lower_bound, color="#2da44e", linestyle=":", label=f"sampled, at least ({one.noise}, {one.runs:,} runs)"
-        )
-    axis.set_xlabel("draws in the pattern")
-    axis.set_ylabel("privacy loss")
-    axis.set_ylim(bottom=0)
-    axis.set_title(f"verdict: {result.verdict}")
-    axis.legend(fontsize=8, frameon=False, loc="lower right")
-    figure.savefig(path)
-    return Path(path)

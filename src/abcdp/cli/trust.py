@@ -41,7 +41,6 @@ def audit(
 ) -> None:
     """Compute the privacy loss exactly, run the shipped code on neighbours, and say pass or broken (exit code 1)."""
     from abcdp.audit import audit as run
-    from abcdp.audit import plot as draw
     from abcdp.bank import Bank
     from abcdp.privacy.unit import Unit
 
@@ -69,7 +68,9 @@ def audit(
     )
     values = result.to_json()
     if plot is not None:
-        save_by(lambda path: draw(result, path), plot)
+        from abcdp.reporting.plots import audit_losses
+
+        save_by(audit_losses(result).savefig, plot)
         values["plot"] = str(plot)
     show(values if as_json else _in_words(values), as_json)
     if values["verdict"] != "pass":

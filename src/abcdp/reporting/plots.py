@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,26 @@ def save_figure(figure: Any, path: Path) -> None:
     """Write a figure to a file in one step, in the format of its ending."""
     kind = path.suffix[1:].lower()
     write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind))
+
+
+def audit_losses(result: Any) -> Any:
+    """Return a figure of an audit: the loss against the length of the pattern, the claim, and what sampling shows."""
+    figure, axes = _figure(1, 1, 6.4, 3.8)
+    axis = axes[0, 0]
+    finite = [loss for loss in result.losses if math.isfinite(loss.loss)]
+    axis.plot(
+        [x.length for x in finite], [x.loss for x in finite], "o-", color=POSTERIOR, label="exact worst-case loss"
+    )
+    axis.axhline(result.claimed, color=INK, linestyle="--", linewidth=1.2, label="claimed epsilon")
+    for one in result.sampled:
+        seen = f"sampled, at least ({one.noise}, {one.runs:,} runs)"
+        axis.axhline(one.lower_bound, color="#2da44e", linestyle=":", label=seen)
+    axis.set_xlabel("draws in the pattern")
+    axis.set_ylabel("privacy loss")
+    axis.set_ylim(bottom=0)
+    axis.set_title(f"verdict: {result.verdict}")
+    axis.legend(fontsize=8, frameon=False, loc="lower right")
+    return figure
 
 
 def as_png(figure: Any) -> str:
