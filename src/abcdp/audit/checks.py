@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from abcdp.distance import Distance
 from abcdp.privacy.unit import Unit
+from abcdp.privacy.unit import moved as moved
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -51,27 +51,7 @@ def largest_move(
 
 def neighbour(data: FloatArray, pool: FloatArray, unit: Unit, rng: np.random.Generator) -> FloatArray:
     """Return a neighbour of a dataset."""
-    if unit.neighbours == "add-remove":
-        return np.concatenate([data, pool[rng.integers(len(pool), size=1)]])
-    other = data.copy()
-    changed = rng.permutation(len(data))[: unit.records]
-    if isinstance(unit.change, tuple):
-        steps = rng.choice([-1.0, 1.0], size=data.shape[1]) * np.array(unit.change)
-        other[changed] = moved(data[changed], np.where(np.isfinite(steps), steps, 1e6))
-    elif math.isfinite(unit.change):
-        direction = rng.normal(size=(1, data.shape[1]))
-        direction /= np.linalg.norm(direction)
-        other[changed] = moved(data[changed], unit.change * direction)
-    else:
-        other[changed] = pool[rng.integers(len(pool))]
-    return other
-
-
-def moved(records: FloatArray, steps: FloatArray) -> FloatArray:
-    """Return records moved by these steps and no further: where a sum was rounded up, take the number before it."""
-    there = records + steps
-    with np.errstate(invalid="ignore"):  # infinity minus infinity
-        return np.where(np.abs(there - records) > np.abs(steps), np.nextafter(there, records), there)
+    return unit.kind.neighbour(unit, data, pool, rng)
 
 
 def rows_between(distance: Distance, data: FloatArray, other: FloatArray) -> FloatArray:

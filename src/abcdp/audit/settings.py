@@ -14,7 +14,7 @@ from abcdp.bank.status import OK, TIMED_OUT
 from abcdp.distance import Distance, MeanSummary, Moment
 from abcdp.errors import AuditError, DistanceError, MechanismError, UnitError
 from abcdp.mechanisms import Calibration, Mechanism
-from abcdp.privacy.unit import Unit
+from abcdp.privacy.unit import Unit, unit_kinds
 
 MEAN = MeanSummary((Moment(0, bounds=(0.0, 1.0)),))
 RECORDS = 100
@@ -41,7 +41,7 @@ def settings_for(
     units = usual_units(bank, records or bank.records) if unit is None else [unit]
     found, refused = [], ""
     for one in units:
-        size = one.at_least if one.at_least is not None else records or bank.records
+        size = one.public_size(records or bank.records)
         try:
             bank.distance.check_records(size, bank.records)
             made = mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=one)
@@ -54,13 +54,10 @@ def settings_for(
 
 
 def usual_units(bank: Bank, records: int) -> list[Unit]:
-    """Return a unit of every kind; changes are a hundredth and a millionth of what records can move."""
+    """Return units of every kind, those of one record first."""
     low, high = window(bank.distance, bank.columns)
-    widths = high - low
-    units = [Unit(), Unit(change=0.01 * float(widths.min()))]
-    units += [Unit(change=tuple((share * widths).tolist())) for share in (1e-2, 1e-6)]
-    units += [Unit(neighbours="add-remove", at_least=records)]
-    return [*units, Unit(records=2)] if records > 1 else units
+    units = [unit for kind in unit_kinds() for unit in kind.usual(records, high - low)]
+    return sorted(units, key=lambda unit: unit.records)
 
 
 def window(distance: Distance, columns: int) -> tuple[FloatArray, FloatArray]:

@@ -243,33 +243,18 @@ class MeanDistance(SummaryDistance):
 
     def entry_sensitivities(self, records: int, unit: Unit) -> FloatArray:
         share = mean_sensitivity(records, unit, lambda change: 1.0)
-        spans = self.spans(math.inf if unit.neighbours == "add-remove" else unit.change)
-        return share * spans * (1.0 + 1e-12)
+        return share * self.spans(unit.kind.change(unit)) * (1.0 + 1e-12)
 
 
 def mean_sensitivity(records: int, unit: Unit, diameter: Callable[[float | tuple[float, ...]], float]) -> float:
     """Return how far neighbours move the mean of features whose diameter under a change is given."""
-    if unit.neighbours == "add-remove":
-        assert unit.at_least is not None  # noqa: S101 - the unit's own invariant
-        if records < unit.at_least:
-            raise UnitError(f"the dataset is smaller than the unit's at_least={unit.at_least}.")
-        # mu_N - mu_(N-1) = (phi(x) - mu_(N-1)) / N, and a mean of features lies in their convex hull
-        return diameter(math.inf) / unit.at_least
-    check_unit_size(records, unit)
-    return unit.records / records * diameter(unit.change)
+    unit.check_size(records)
+    return unit.kind.mean_move(unit, records, diameter(unit.kind.change(unit)))
 
 
-def check_unit_size(records: int, unit: Unit) -> None:
-    """Raise where a unit protects more records than there are."""
-    if records < 1:
-        raise DistanceError(f"records={records}: a dataset needs at least one record.")
-    if unit.records > records:
-        raise UnitError(f"the unit protects {unit.records} records, but a dataset has {records}.")
-
-
-def refuse_add_remove(unit: Unit, who: str) -> None:
-    """Raise for a private dataset size, which `who` cannot support."""
-    if unit.neighbours == "add-remove":
+def check_keeps_positions(unit: Unit, who: str) -> None:
+    """Raise for neighbours whose records do not keep their places, such as those of other sizes."""
+    if not unit.kind.keeps_positions:
         raise UnitError(f"{who} compares records by position, so their number is public: use neighbours='replace'.")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray, IntArray
-from abcdp.distance.base import Norm, SummaryDistance, as_records, check_unit_size
+from abcdp.distance.base import Norm, SummaryDistance, as_records
 from abcdp.distance.regime import SMALLEST_FEATURE, check_scale
 from abcdp.errors import DistanceError, UnitError
 from abcdp.privacy.unit import Unit
@@ -169,12 +169,12 @@ class ClusterSummary(SummaryDistance):
 
     def _moved(self, records: int, unit: Unit) -> FloatArray:
         """Return how far one record can move each entry of the summary, a row for each way to do it."""
-        if unit.neighbours == "add-remove":
+        if not unit.size_is_public:
             raise UnitError(
                 "patients are counted, so the number of records bounds the summary and is public: use "
                 "neighbours='replace', which covers a patient who may be absent (a record with a negative label)."
             )
-        check_unit_size(records, unit)
+        unit.check_size(records)
         _check_size(records)
         if isinstance(unit.change, tuple) and len(unit.change) != 1:
             raise UnitError(f"the unit bounds the change of {len(unit.change)} columns, but records have 1.")

@@ -10,7 +10,7 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._kernels import kernels
-from abcdp.distance.base import MOST_COLUMNS, ROUNDING, Norm, check_unit_size, largest_change, refuse_add_remove
+from abcdp.distance.base import MOST_COLUMNS, ROUNDING, Norm, check_keeps_positions, largest_change
 from abcdp.distance.raw_rows import RawRows
 from abcdp.distance.regime import check_clip, check_scale
 from abcdp.errors import DistanceError
@@ -78,8 +78,8 @@ class PairedClipped(RawRows):
 
     def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
         self._no_l1(norm)
-        refuse_add_remove(unit, "a paired distance")
-        check_unit_size(records, unit)
+        check_keeps_positions(unit, "a paired distance")
+        unit.check_size(records)
         columns = self.columns or (len(unit.change) if isinstance(unit.change, tuple) else 1)
         scales = 1.0 / np.array(self.weights) if self.weights else np.ones(columns)
         far = largest_change(unit.change, scales, np.full(columns, np.inf))

@@ -33,7 +33,7 @@ def public_release(
     """
     by_hand = "" if sensitivity is None else "the experiment"
     records = as_records(data, bank.columns)
-    size = len(records) if unit.at_least is None else unit.at_least  # as an owner has it: a private size is not used
+    size = unit.public_size(len(records))  # as an owner has it: a private size is not used
     bank.distance.check_records(size, bank.records)
     calibration = mechanism.calibrate(
         bank.distance, records=size, simulated=bank.records, unit=unit, sensitivity=sensitivity

@@ -140,8 +140,8 @@ class Ledger:
         budget = check_registration(name, unit, epsilon, delta, description, purpose, actor)
         rows = as_rows(data)
         key = self._keys.commitments[0]
-        # under add-remove the size is private, so it stays out of the ledger
-        records = rows.shape[0] if unit.neighbours == "replace" else None
+        # a private size stays out of the ledger
+        records = rows.shape[0] if unit.size_is_public else None
         body = {
             "unit": unit.to_json(), "columns": rows.shape[1], "records": records, "description": description,
             "ordered": commit_ordered(key, rows), "purpose": purpose,

@@ -317,8 +317,7 @@ class _Enforced(_Sensitivity):
     def __init__(self, contribution: Contribution, records: int, unit: Unit) -> None:
         self.contribution = contribution
         self.width = len(contribution.entries)
-        share = Fraction(unit.records, records) if unit.at_least is None else Fraction(1, unit.at_least)
-        self._unit = Fraction(2) ** -contribution.bits * share
+        self._unit = Fraction(2) ** -contribution.bits * unit.share(records)
 
     @property
     def one(self) -> Fraction:

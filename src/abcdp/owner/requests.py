@@ -69,7 +69,7 @@ def register(
     The records are validated here, once; the ledger keeps a keyed commitment to them, not the records.
     """
     records = load_records(data, columns)
-    if unit.neighbours == "replace" and unit.records > len(records):
+    if unit.size_is_public and unit.records > len(records):
         raise DataError(f"the unit protects {unit.records} records, more than there are.")
     if unit.at_least is not None and len(records) < unit.at_least:
         raise DataError(f"there are fewer records than the unit's at_least={unit.at_least}.")
@@ -263,9 +263,7 @@ def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrati
     check_known(mechanism)
     if entry.columns != bank.columns:
         raise DataError(f"dataset {entry.name!r} has {entry.columns} columns, the bank's simulations {bank.columns}.")
-    # where the size is private, its public lower bound stands for it
-    size = entry.records if entry.records is not None else entry.unit.at_least
-    assert size is not None  # noqa: S101 - the ledger's invariant
+    size = entry.unit.public_size(entry.records)
     bank.distance.check_records(size, bank.records)
     return mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
 

@@ -51,7 +51,7 @@ def advice(
     doubled = next((c for c in curve if c.mechanism.epsilon == 2 * epsilon), None)
     if doubled is not None:
         said.append(f"Twice the budget would bring the error from {best.error.mean:.2f} to {doubled.error.mean:.2f}.")
-    if unit.neighbours == "replace" and unit.records > 1:
+    if unit.records > 1:
         said.append(f"The unit covers {unit.records} records at once.")
     if best.learned:
         said.append(
@@ -81,7 +81,7 @@ def _ways_out(
     """
     budget = (enough or most).mechanism.epsilon
     factor = budget / epsilon
-    size = math.ceil(factor * (unit.at_least or records))
+    size = math.ceil(factor * unit.public_size(records))
     ways = f"epsilon = {budget:g}"
     if delta == 0:
         ways += (

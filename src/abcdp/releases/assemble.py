@@ -55,7 +55,7 @@ def guarantee_of(
 
     `by_hand` names who gave another sensitivity than the distance's own.
     """
-    who = by_hand or asserted_by(mechanism)
+    who = by_hand or asserted_by(mechanism) or unit.asserted_by
     basis: Basis = "asserted"
     if not who:
         basis, who = basis_of(distance)
