@@ -164,12 +164,13 @@ class Unit:
             name, sign, value = part.partition("=")
             if name in words:
                 raise UnitError(f"unit {text!r}: says {name} twice.")
+            if not sign and name in _KINDS and words.get("neighbours", name) != name != "replace":
+                raise UnitError(f"unit {text!r}: says {words['neighbours']} and {name}; choose one of them.")
             try:
                 if not sign and name in ("record", "replace"):
                     continue
                 if not sign and name in _KINDS:
-                    if words.setdefault("neighbours", name) != name:
-                        raise UnitError(f"unit {text!r}: says {words['neighbours']} and {name}; choose one of them.")
+                    words["neighbours"] = name
                 elif name in ("records", "at_least"):
                     words[name] = int(value)
                 elif name == "change":
