@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from abcdp.distance import Distance
 from abcdp.privacy.unit import Unit
-from abcdp.privacy.unit import moved as moved
 
 FloatArray = npt.NDArray[np.float64]
 

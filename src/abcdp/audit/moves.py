@@ -15,14 +15,14 @@ from fractions import Fraction
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
-from abcdp.audit.checks import Move, moved, neighbour, rows_between
+from abcdp.audit.checks import Move, neighbour, rows_between
 from abcdp.audit.settings import Setting, bank_of, window
 from abcdp.bank import Bank
 from abcdp.distance import Distance, MeanDistance
 from abcdp.mechanisms import Calibration
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
-from abcdp.privacy.unit import Unit
+from abcdp.privacy.unit import Unit, moved
 
 Pair = tuple[FloatArray, FloatArray]
 Features = Callable[[FloatArray], FloatArray]
@@ -91,7 +91,7 @@ def _neighbours(setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Fl
 
 
 def _wholly_replaced(unit: Unit) -> bool:
-    return unit.neighbours == "add-remove" or unit.change == math.inf
+    return unit.kind.change(unit) == math.inf
 
 
 def within(first: FloatArray, second: FloatArray, unit: Unit) -> bool:
@@ -108,12 +108,7 @@ def _datasets(
     """Yield datasets in which one record or more are the first or the second of two, all others being equal."""
     size, unit = setting.records, setting.unit
     for others in (np.tile(first, (size, 1)), pool[rng.integers(len(pool), size=size)]):
-        if unit.neighbours == "add-remove":
-            yield others, np.concatenate([others, second[None]])
-            continue
-        data, other = others.copy(), others.copy()
-        data[: unit.records], other[: unit.records] = first, second
-        yield data, other
+        yield unit.kind.pair_of(unit, others, first, second)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
