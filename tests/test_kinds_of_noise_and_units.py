@@ -243,6 +243,16 @@ def test_the_audit_tries_somebodys_unit_and_finds_a_share_that_is_too_small(monk
     assert not abcdp.audit.largest_move(MEAN, pool, 30, some(2, 30)).broken
     monkeypatch.setattr(AddRemoveSome, "share", lambda self, unit, records: Fraction(1, 2 * unit.at_least))
     assert abcdp.audit.largest_move(MEAN, pool, 30, some(2, 30)).broken
+    (setting,) = abcdp.audit.settings_for(abcdp.PrivateSummary(1.0), unit=some(2, 100))
+    assert abcdp.audit.largest_integer_move(setting, most=12).broken
+
+
+def test_the_audit_measures_neighbours_of_somebodys_kind(monkeypatch):
+    """Those that a kind makes and no others: here they are always the same dataset."""
+    monkeypatch.setattr(AddRemoveSome, "pair_of", lambda self, unit, others, first, second: (others, others))
+    monkeypatch.setattr(AddRemoveSome, "neighbour", lambda self, unit, data, pool, rng: data)
+    (setting,) = abcdp.audit.settings_for(abcdp.PrivateSummary(1.0), unit=some(2, 100))
+    assert abcdp.audit.largest_integer_move(setting, most=12).found == 0
 
 
 # -- registries -------------------------------------------------------------------------------------------------------
