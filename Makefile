@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo test check stress mutants bench paper lock clean
+.PHONY: help setup demo quick test check stress mutants bench paper lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,12 @@ check: $(READY) ## style, types and the order of the rooms
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir .venv/lint-imports
+
+quick: $(READY) ## before each commit: style, the order of the rooms, fast tests of every room (under a minute)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --cache-dir .venv/lint-imports
+	$(BIN)/python tests/quick.py
 
 test: $(READY) ## the tests (under 12 minutes on 2 cores)
 	$(BIN)/pytest tests

@@ -48,8 +48,9 @@ def syntax(path):
 
 def words_of(tree):
     """Return the names that a module's code uses, and its strings other than documentation."""
-    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    told = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         for field in ("name", "id", "attr", "arg", "asname"):
             if isinstance(word := getattr(node, field, None), str):
                 yield word
