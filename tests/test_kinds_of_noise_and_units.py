@@ -15,69 +15,15 @@ import abcdp.audit
 from abcdp.errors import LawError, NoiseError, UnitError
 from abcdp.ledger import Ledger
 from abcdp.privacy import noise_law, unit
-from abcdp.privacy.noise_law import LARGEST_SCALE, Law, NoiseLaw, register_noise_law
-from abcdp.privacy.unit import Unit, UnitKind, register_unit_kind
+from abcdp.privacy.noise_law import LARGEST_SCALE, Law, register_noise_law
+from abcdp.privacy.unit import Unit, register_unit_kind
 from abcdp.releases.release import ReleasedSummary
 from abcdp.reporting.report import report
 from abcdp.sampling.seeded import SeededNoise
+from outsider import AddRemoveSome, TwoLaplace
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])
-
-
-class TwoLaplace(NoiseLaw):
-    """The sum of two independent discrete Laplace numbers: P(k) = c p^|k| (|k| + (1 + p^2) / (1 - p^2))."""
-
-    shape = "two-laplace"
-    name = "doubled Laplace"
-
-    def log_density(self, differences, scale):
-        sizes = np.abs(differences)
-        return (np.log(sizes + 1.0 / np.tanh(1.0 / scale)) - sizes / scale).sum(axis=-1)
-
-    def log_pmf(self, k, scale):
-        return (
-            np.log(np.abs(k) + 1.0 / math.tanh(1.0 / scale))
-            - np.abs(k) / scale
-            + 2.0 * math.log(math.tanh(0.5 / scale))
-        )
-
-    def variance(self, scale, width, whole):
-        return 2.0 * Law("laplace", scale).variance(width, whole=whole)
-
-    def draws(self, count, width, scale, rng):
-        return rng.laplace(size=(2, count, width)).sum(axis=0) * scale
-
-    def sample(self, sampler, scale, count, width):
-        first, second = (sampler.laplace(scale, count * width) for _ in range(2))
-        return (first + second).reshape(count, width)
-
-
-class AddRemoveSome(UnitKind):
-    """Up to `records` records are added or removed, and the larger dataset has at least `at_least` of them."""
-
-    name = "add-remove-some"
-    size_is_public = False
-    keeps_positions = False
-
-    def check(self, unit):
-        if unit.change != math.inf or unit.records > unit.at_least:
-            raise UnitError("whole records come and go, and no more than there are.")
-
-    def describe(self, unit):
-        return f"adding or removing up to {unit.records} records, of a dataset with at least {unit.at_least} of them"
-
-    def share(self, unit, records):
-        return Fraction(unit.records, unit.at_least)
-
-    def neighbour(self, unit, data, pool, rng):
-        return np.concatenate([data, pool[rng.integers(len(pool), size=unit.records)]])
-
-    def pair_of(self, unit, others, first, second):
-        return others, np.concatenate([others, np.tile(second, (unit.records, 1))])
-
-    def usual(self, records, widths):
-        return [Unit(records=2, neighbours=self.name, at_least=records)] if records > 1 else []
 
 
 @pytest.fixture(autouse=True)

@@ -245,7 +245,8 @@ class Search:
         if not accepts or not self.menu.paid:
             return None
         tried = self.tried([epsilon], accepts, draws=())
-        best = self.measured([least_error(c for c in tried if c.draws == count) for count in accepts])
+        each = ([c for c in tried if c.draws == count] for count in accepts)
+        best = self.measured([least_error(found) for found in each if found])
         return next((c for c in reversed(best) if c.reaches(target)), None)
 
     def _run(self, truths: Truths, settings: Sequence[Setting]) -> list[Candidate]:
