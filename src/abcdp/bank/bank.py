@@ -22,11 +22,9 @@ from abcdp.bank.manifest import (
     Header,
     Place,
     bank_digest,
-    check_shards,
-    header_from_json,
+    open_manifest,
     read_manifest,
     run_start,
-    shards_from_json,
     write_manifest,
 )
 from abcdp.bank.shards import Shard, ShardData
@@ -56,17 +54,8 @@ class Bank:
 
     def __init__(self, path: Place, distance: Distance | None = None, *, memory: int | None = MEMORY) -> None:
         folder = open_folder(path)
-        manifest = read_manifest(folder, memory)
-        if manifest.get("digest") is None:
-            raise BankError(
-                f"bank {folder}: unfinished. Simulate again with the same arguments: only the missing shards are made."
-            )
-        header = header_from_json(manifest, folder, distance)
-        shards = shards_from_json(manifest, folder)
-        check_shards(header, shards, memory)
+        header, shards = open_manifest(folder, distance, memory)
         self._init(header, shards, functools.partial(read_shard, folder, header), memory)
-        if manifest["digest"] != self.digest:
-            raise BankError(f"{folder.named(MANIFEST)}: its digest does not fit its content; it was edited or damaged.")
         there = folder.names(SHARDS)
         for shard in shards:
             if shard.file not in there:

@@ -161,6 +161,21 @@ def read_manifest(folder: Folder, memory: int | None = MEMORY) -> dict[str, Any]
     return manifest
 
 
+def open_manifest(folder: Folder, own: Distance | None, memory: int | None) -> tuple[Header, list[Shard]]:
+    """Return what a finished bank's manifest says, checked; `own` is a distance of the reader's that it may name."""
+    manifest = read_manifest(folder, memory)
+    if manifest.get("digest") is None:
+        raise BankError(
+            f"bank {folder}: unfinished. Simulate again with the same arguments: only the missing shards are made."
+        )
+    header = header_from_json(manifest, folder, own)
+    shards = _shards_from_json(manifest, folder)
+    check_shards(header, shards, memory)
+    if manifest["digest"] != bank_digest(header, shards):
+        raise BankError(f"{folder.named(MANIFEST)}: its digest does not fit its content; it was edited or damaged.")
+    return header, shards
+
+
 def _require(condition: bool, folder: Folder, what: str) -> None:
     if not condition:
         raise BankError(f"{folder.named(MANIFEST)}: {what}.")
@@ -213,8 +228,7 @@ def _distance(values: Any, own: Distance | None, asserted_by: str, columns: int)
     return distance_from_json(values, named).fitted(columns)
 
 
-def shards_from_json(manifest: dict[str, Any], folder: Folder) -> list[Shard]:
-    """Return the shards that a manifest lists, checked."""
+def _shards_from_json(manifest: dict[str, Any], folder: Folder) -> list[Shard]:
     entries = manifest.get("shards")
     _require(isinstance(entries, list) and len(entries) > 0, folder, "shards must be a list that is not empty")
     assert isinstance(entries, list)  # noqa: S101 - for the type checker

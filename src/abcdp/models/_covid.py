@@ -6,6 +6,7 @@ of day and count.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -59,22 +60,10 @@ def with_days(counts: npt.ArrayLike) -> FloatArray:
     return np.column_stack([np.arange(len(y), dtype=np.float64), y])
 
 
-covid = Model(
-    prior=standard_normal,
-    simulator=simulate,
-    parameters=PARAMETERS,
-    name="covid",
-    log_prior=log_density,
-    # the bandwidth comes from simulations; the authors' scripts take it from the observed counts, which leaks
-    distance=MMD(bandwidth="median", domain=DOMAIN),
-)
+_cubic = functools.partial(Model, standard_normal, parameters=PARAMETERS, log_prior=log_density)
+
+# the bandwidth comes from simulations; the authors' scripts take it from the observed counts, which leaks
+covid = _cubic(simulate, name="covid", distance=MMD(bandwidth="median", domain=DOMAIN))
 
 # All pairs: a row of the bank is the 36 numbers themselves, where Fourier features in two columns would be thousands.
-covid_pairs = Model(
-    prior=standard_normal,
-    simulator=simulate_pairs,
-    parameters=PARAMETERS,
-    name="covid_pairs",
-    log_prior=log_density,
-    distance=MMD(bandwidth=PAIR_BANDWIDTH, features="exact"),
-)
+covid_pairs = _cubic(simulate_pairs, name="covid_pairs", distance=MMD(bandwidth=PAIR_BANDWIDTH, features="exact"))

@@ -15,6 +15,7 @@ rates make no sense, gives NaN, and with it the whole draw fails: it stays in th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -181,20 +182,8 @@ def as_patients(sizes: Mapping[int, int] | Sequence[int]) -> FloatArray:
     return np.repeat(np.arange(len(each), dtype=np.float64), each)
 
 
-tuberculosis = Model(
-    prior=joint_prior,
-    simulator=simulate,
-    parameters=PARAMETERS,
-    name="tuberculosis",
-    log_prior=log_density,
-    distance=PairedClipped(clip=200.0, weights=WEIGHTS),
-)
+_transmission = functools.partial(Model, joint_prior, parameters=PARAMETERS, log_prior=log_density)
 
-outbreak = Model(
-    prior=joint_prior,
-    simulator=simulate_patients,
-    parameters=PARAMETERS,
-    name="outbreak",
-    log_prior=log_density,
-    distance=ClusterSummary(),
-)
+tuberculosis = _transmission(simulate, name="tuberculosis", distance=PairedClipped(clip=200.0, weights=WEIGHTS))
+
+outbreak = _transmission(simulate_patients, name="outbreak", distance=ClusterSummary())

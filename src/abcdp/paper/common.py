@@ -227,6 +227,11 @@ def panels(rows: int, columns: int, width: float, height: float, **options: Any)
     return figure, axes
 
 
+def set_heading(figure: Figure, text: str) -> None:
+    """Write the heading over all panels."""
+    figure.suptitle(text, fontsize=11, color=INK)
+
+
 def short(value: float) -> float:
     """Return a number with the digits that are worth saving."""
     return float(f"{value:.{_SHOWN}g}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
-from abcdp.paper.common import COLOURS, INK, Claim, Experiment, Numbers, panels, short
+from abcdp.paper.common import COLOURS, INK, Claim, Experiment, Numbers, panels, set_heading, short
 from abcdp.theory import epsilon_for_flip, flip_probability, noise_scale
 
 if TYPE_CHECKING:
@@ -133,11 +133,10 @@ def draw(numbers: Numbers) -> Figure:
                 axis.set_ylabel(f"c = {count}\nflip probability", fontsize=10, color=INK)
             if i == len(accepts) - 1:
                 axis.set_xlabel(r"$\epsilon_{total}$", fontsize=10, color=INK)
-    figure.suptitle(
+    set_heading(
+        figure,
         rf"Flip probability of {config['draws']} draws, $\rho\sim U[0,1]$, threshold {config['threshold']:g}; "
         rf"$\Delta = {config['delta']:g}/N$, $b = 2c\Delta/\epsilon_{{total}}$",
-        fontsize=11,
-        color=INK,
     )
     return figure
 

@@ -17,7 +17,7 @@ from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import SparseVector
 from abcdp.models import mixture
 from abcdp.models._mixture import COMPONENTS, TRUTH
-from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
+from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, set_heading, short
 from abcdp.paper.work import Work, stream
 from abcdp.privacy.unit import Unit
 from abcdp.sampling.seeded import SeededNoise
@@ -274,11 +274,10 @@ def draw(numbers: Numbers) -> Figure:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8.5, frameon=False)
     delta = r"\sqrt{2}" if config["delta"] is None else f"{config['delta']:g}"
-    figure.suptitle(
+    set_heading(
+        figure,
         rf"Error of the posterior mean, {config['runs']} runs, N = {config['records']}, {config['draws']} draws, "
         rf"$\Delta = {delta}/N$; bars: standard errors",
-        fontsize=11,
-        color=INK,
     )
     return figure
 

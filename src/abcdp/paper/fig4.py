@@ -18,7 +18,7 @@ from abcdp.experiments.public import public_distances, run_many
 from abcdp.mechanisms import SparseVector
 from abcdp.models import covid, covid_pairs
 from abcdp.models._covid import OBSERVED, simulate_pairs, with_days
-from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, Picture, panels, short
+from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, Picture, panels, set_heading, short
 from abcdp.paper.work import Work, stream
 from abcdp.privacy.unit import Unit
 from abcdp.sampling.seeded import SeededNoise
@@ -266,11 +266,10 @@ def draw(numbers: Numbers) -> Figure:
         _panel(axis, row, numbers)
         axis.set_title(_title(row), fontsize=11, color=INK)
     _label(figure, axes)
-    figure.suptitle(
+    set_heading(
+        figure,
         f"COVID-19, N = {DAYS}, the day as the unit; MMD on y, c = {config['accept']}, threshold {tau:g}, "
         rf"$\Delta = {config['delta']:g}/N$, $b = (c+1)\Delta/\epsilon_{{total}}$",
-        fontsize=11,
-        color=INK,
     )
     return figure
 
@@ -288,11 +287,10 @@ def draw_person(numbers: Numbers) -> Figure:
                 f"{words}, {_title(row)}" if row["epsilon"] else f"{words}, non-private", fontsize=10, color=INK
             )
     _label(figure, axes)
-    figure.suptitle(
+    set_heading(
+        figure,
         f"The person as the unit: any change of up to {DAYS} counts, each by at most 1. Threshold {tau:g}, c = "
         f"{config['accept']}",
-        fontsize=11,
-        color=INK,
     )
     return figure
 
@@ -343,7 +341,7 @@ def draw_spread(numbers: Numbers) -> Figure:
     axes[0, 0].set_yticks(range(len(rows)), [_row_name(row) for row in rows], fontsize=8.5)
     axes[0, 0].invert_yaxis()
     axes[0, 1].legend(fontsize=8.5, frameon=False)
-    figure.suptitle("Median and quartiles over repetitions, root mean squares over days", fontsize=11, color=INK)
+    set_heading(figure, "Median and quartiles over repetitions, root mean squares over days")
     return figure
 
 

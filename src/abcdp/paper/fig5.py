@@ -29,6 +29,7 @@ from abcdp.paper.common import (
     Table,
     mean_and_error,
     panels,
+    set_heading,
     short,
 )
 from abcdp.paper.work import Work, stream
@@ -298,11 +299,10 @@ def draw(numbers: Numbers) -> Figure:
                 axis.set_title({"burden": r"$\beta$"}.get(name, f"${name[0]}_{name[-1]}$"), fontsize=12, color=INK)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-    figure.suptitle(
+    set_heading(
+        figure,
         rf"Draws accepted in one run, c = {config['accept']}, $\epsilon_{{total}}$ = {config['epsilon']:g}, threshold "
         f"{config['threshold']:g}, clip {config['clip']:g}; (R): RESAMPLE=True",
-        fontsize=11,
-        color=INK,
     )
     return figure
 

@@ -24,7 +24,7 @@ from abcdp.learning.learn import learn
 from abcdp.mechanisms import Mechanism
 from abcdp.models import outbreak, tuberculosis
 from abcdp.models._tuberculosis import PARAMETERS, SAN_FRANCISCO, TRUTH, as_patients
-from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
+from abcdp.paper.common import COLOURS, GREY, GRID, INK, Claim, Experiment, Numbers, panels, set_heading, short
 from abcdp.paper.work import Work, stream
 from abcdp.planning.plan import BUDGETS, plan
 from abcdp.privacy.unit import Unit
@@ -307,11 +307,10 @@ def draw(numbers: Numbers) -> Figure:
         axis.spines["left"].set_visible(False)
     axes[0, 1].set_title("little is learned here without the statistics of time", fontsize=8.5, color=GREY)
     axes[0, 0].legend(fontsize=8, frameon=False, loc="upper right")
-    figure.suptitle(
+    set_heading(
+        figure,
         "San Francisco, with the patient as the unit: "
         f"{numbers['statistics'][0]:.0f} patients in {numbers['statistics'][1]:.0f} clusters",
-        fontsize=11,
-        color=INK,
     )
     return figure
 
