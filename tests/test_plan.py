@@ -27,7 +27,7 @@ from abcdp.planning import trial
 from abcdp.planning.advice import NO_BETTER
 from abcdp.planning.plan import Plan, planned_mechanism
 from abcdp.planning.search import MECHANISMS, Estimate
-from abcdp.planning.trial import Draws, Setting, Trial, pretend
+from abcdp.planning.trial import Draws, Setting, Trial, simulated_datasets
 from abcdp.sampling.common import CommonNoise
 from abcdp.sampling.seeded import SeededNoise
 from sample_models import batched, failing
@@ -147,7 +147,7 @@ def measured(sample, truth, prior):
 def test_the_numbers_are_those_of_a_literal_run(some_fail, option):
     bank = some_fail
     draws = Draws(bank)
-    truths = pretend(draws, 6, region={}, model=None, records=50, seed=4)
+    truths = simulated_datasets(draws, 6, region={}, model=None, records=50, seed=4)
     mechanisms = [SparseVector(20.0, 5, tau, **option) for tau in (-50.0, 0.3, 1.0)]
     trial = Trial(draws, None, records=50, unit=UNIT, seed=4)
     found = trial.run(truths, [Setting(m, 5) for m in mechanisms], False)
@@ -178,7 +178,7 @@ def test_the_numbers_are_those_of_a_literal_run(some_fail, option):
 
 def test_the_numbers_of_the_nearest_draws_are_those_of_a_literal_run(some_fail):
     bank = some_fail
-    truths = pretend(Draws(bank), 6, region={}, model=None, records=50, seed=4)
+    truths = simulated_datasets(Draws(bank), 6, region={}, model=None, records=50, seed=4)
     trial = Trial(Draws(bank), None, records=50, unit=UNIT, seed=4)
     settings = [Setting(Nearest(20.0, 7), 7), Setting(Nearest(2.0, 7, 1e-3), 7)]
     assert trial.calibration(settings[1]).shape == "gumbel"
@@ -217,7 +217,7 @@ def test_a_private_summary_is_judged_by_the_posterior_that_its_release_gives(ban
     everything = np.arange(bank.draws)
     used = kept(abcdp.learn(bank).bank if learned else bank, everything)
     draws = Draws(kept(bank, everything))
-    truths = pretend(draws, 3, region={}, model=None, records=1000, seed=4)
+    truths = simulated_datasets(draws, 3, region={}, model=None, records=1000, seed=4)
     trial = Trial(draws, Draws(used) if learned else None, records=1000, unit=UNIT, seed=4)
     settings = [Setting(PrivateSummary(epsilon), 40, learned) for epsilon in (0.005, 1.0)]
     found = trial.run(truths, settings, False)
@@ -496,7 +496,7 @@ def test_at_the_edge_of_what_mechanisms_take(bank):
 
 def test_a_region(bank):
     region = {"theta_1": (0.18, 0.22), "theta_2": (0.1, 0.3)}
-    truths = pretend(Draws(bank), 1000, region=region, model=None, records=1000, seed=0)
+    truths = simulated_datasets(Draws(bank), 1000, region=region, model=None, records=1000, seed=0)
     assert 4 <= len(truths) < 1000
     assert (np.abs(truths.theta[:, 0] - 0.2) <= 0.02).all()
     assert (np.abs(truths.theta[:, 1] - 0.2) <= 0.1).all()
@@ -527,14 +527,14 @@ def test_failed_simulations_are_no_observations_and_never_accepted():
     bank = abcdp.simulate(failing, MEAN, draws=400, records=50, seed=2)
     assert bank.failed > 50
     draws = Draws(bank)
-    truths = pretend(draws, 400, region={}, model=None, records=50, seed=0)
+    truths = simulated_datasets(draws, 400, region={}, model=None, records=50, seed=0)
     assert len(truths) == 400 - bank.failed
     assert (bank.status[truths.rows] == 0).all()
     everything = abcdp.plan(bank, epsilon=1e5, unit=UNIT, accept=1000, threshold=1e6, truths=5, **ONLY)
     assert everything.chosen.accepts == Estimate(400 - bank.failed - 1, 0.0)  # all but itself
     assert everything.chosen.error.mean == pytest.approx(everything.prior.mean, rel=0.01)
     # simulated anew, some of these fail; the others are observations
-    anew = pretend(draws, 400, region={}, model=failing, records=60, seed=0)
+    anew = simulated_datasets(draws, 400, region={}, model=failing, records=60, seed=0)
     assert (anew.rows == -1).all()
     assert 100 < len(anew) <= 400 - bank.failed
     assert abcdp.plan(bank, epsilon=1.0, records=60, model=failing, **FEW).truths == 20

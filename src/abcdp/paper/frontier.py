@@ -24,7 +24,7 @@ from abcdp.models._epidemic import TRUTH as EPIDEMIC
 from abcdp.models._mixture import TRUTH as MIXTURE
 from abcdp.paper.common import GREY, GRID, INK, Claim, Experiment, Numbers, panels, short
 from abcdp.paper.work import Work, stream
-from abcdp.planning.trial import Draws, Setting, Trial, Truths
+from abcdp.planning.trial import Draws, Setting, SimulatedDatasets, Trial
 from abcdp.privacy.unit import Unit
 from abcdp.simulation.model import Model
 
@@ -136,7 +136,7 @@ def _solved(problem: Problem, number: int, config: Config, work: Work) -> dict[s
     }
 
 
-def _observed(problem: Problem, model: Model, bank: Bank, count: int, seed: int) -> Truths:
+def _observed(problem: Problem, model: Model, bank: Bank, count: int, seed: int) -> SimulatedDatasets:
     """Return datasets simulated at the true parameters."""
     theta = np.tile(np.array(problem.truth), (count, 1))
     references = []
@@ -146,7 +146,7 @@ def _observed(problem: Problem, model: Model, bank: Bank, count: int, seed: int)
         if data is None:
             raise ModelError(f"model {problem.model!r} fails at its true parameters.")
         references.append(bank.distance.reference(data[0]))
-    return Truths(theta, references, np.full(count, -1), np.arange(count))
+    return SimulatedDatasets(theta, references, np.full(count, -1), np.arange(count))
 
 
 def _settings(problem: Problem, config: Config, near: FloatArray) -> list[tuple[str, int, float, Setting]]:
@@ -173,7 +173,7 @@ def _settings(problem: Problem, config: Config, near: FloatArray) -> list[tuple[
     return found
 
 
-def _without_privacy(bank: Bank, draws: Draws, observed: Truths, accept: int) -> FloatArray:
+def _without_privacy(bank: Bank, draws: Draws, observed: SimulatedDatasets, accept: int) -> FloatArray:
     """Return the squared error of rejection ABC with as many draws, in units of the prior's spread."""
     theta = draws.theta[draws.fine]
     rows = bank.rows[draws.fine]

@@ -46,7 +46,7 @@ from abcdp.planning.search import (
     pair_of,
     same_setting,
 )
-from abcdp.planning.trial import Draws, Trial, pretend
+from abcdp.planning.trial import Draws, Trial, simulated_datasets
 from abcdp.privacy.unit import Unit
 from abcdp.simulation.model import Model
 
@@ -242,7 +242,7 @@ def plan(
 
     draws = Draws(bank)
     fitted = _learned(bank) if learn and menu.summarises else None
-    observed = pretend(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)
+    observed = simulated_datasets(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)
     half = len(observed) // 2
     if half < 2:
         raise PlanError(

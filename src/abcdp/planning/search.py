@@ -17,7 +17,7 @@ from abcdp.distance import SummaryDistance
 from abcdp.errors import MechanismError, PlanError
 from abcdp.mechanisms import MECHANISMS, Mechanism, Offer, mechanism_from_json
 from abcdp.mechanisms.base import check_accept, check_delta, check_epsilon, check_threshold
-from abcdp.planning.trial import MEASURES, Draws, Setting, Trial, Truths
+from abcdp.planning.trial import MEASURES, Draws, Setting, SimulatedDatasets, Trial
 
 ACCEPTS = (10, 30, 100)
 DRAWS = 1000  # of a posterior from a private summary, where nobody says how many: as abcdp.posterior has it
@@ -28,7 +28,7 @@ SMALLEST_BUDGET, LARGEST_BUDGET = 1e-9, 1e6  # what mechanisms take
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over pretended observations, with its standard error."""
+    """A mean over simulated datasets, with its standard error."""
 
     mean: float
     error: float
@@ -208,8 +208,8 @@ class Search:
 
     trial: Trial
     menu: Menu
-    first: Truths
-    second: Truths
+    first: SimulatedDatasets
+    second: SimulatedDatasets
     draws: Draws
     show: bool | None
 
@@ -249,8 +249,8 @@ class Search:
         best = self.measured([least_error(found) for found in each if found])
         return next((c for c in reversed(best) if c.reaches(target)), None)
 
-    def _run(self, truths: Truths, settings: Sequence[Setting]) -> list[Candidate]:
-        values = self.trial.run(truths, settings, self.show)
+    def _run(self, observed: SimulatedDatasets, settings: Sequence[Setting]) -> list[Candidate]:
+        values = self.trial.run(observed, settings, self.show)
         return [Candidate.of(s, values[:, i]) for i, s in enumerate(settings)]
 
     def _thresholds(self, accept: int, count: int) -> tuple[float, ...]:

@@ -1,6 +1,6 @@
-"""Settings tried on pretended observations: draws of a public bank, through the kernels of a release, seeded noise.
+"""Settings tried on simulated datasets: draws of a public bank, through the kernels of a release, seeded noise.
 
-For a pretended observation the true parameters are known, so what a setting would achieve can be seen by running it.
+Of a simulated dataset the true parameters are known, so what a setting would achieve can be seen by running it.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ class Draws:
 
 
 @dataclass(frozen=True)
-class Truths:
-    """Pretended observations: their parameters, what draws are compared with, and their own rows, which do not count.
+class SimulatedDatasets:
+    """Simulated datasets that play the observed one: parameters, what draws are compared with, and their own rows.
 
-    A row of -1 says that the observation was simulated anew and is no draw of the bank. The number of an observation
-    names its noise.
+    An own row does not count; -1 says that a dataset was simulated anew and is no draw of the bank. The number of a
+    dataset names its noise.
     """
 
     theta: FloatArray
@@ -118,10 +118,10 @@ class Truths:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, start: int, stop: int) -> Truths:
+    def part(self, start: int, stop: int) -> SimulatedDatasets:
         """Return some of them."""
         here = slice(start, stop)
-        return Truths(self.theta[here], self.references[here], self.rows[here], self.numbers[here])
+        return SimulatedDatasets(self.theta[here], self.references[here], self.rows[here], self.numbers[here])
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Setting:
     learned: bool = False
 
 
-def pretend(
+def simulated_datasets(
     draws: Draws,
     count: int,
     *,
@@ -141,8 +141,8 @@ def pretend(
     model: Model | None,
     records: int,
     seed: int,
-) -> Truths:
-    """Choose draws of a region at random as pretended observations; with a model, simulate them anew."""
+) -> SimulatedDatasets:
+    """Return draws of a region, chosen at random to play the observed data; with a model, simulate them anew."""
     inside = draws.fine.copy()
     for name, (low, high) in region.items():
         column = draws.theta[:, draws.bank.parameters.index(name)]
@@ -150,7 +150,7 @@ def pretend(
     rng = np.random.default_rng([seed, 2])
     chosen = rng.permutation(np.flatnonzero(inside))[:count]
     if model is None:
-        return Truths(draws.theta[chosen], draws.references(chosen), chosen, np.arange(len(chosen)))
+        return SimulatedDatasets(draws.theta[chosen], draws.references(chosen), chosen, np.arange(len(chosen)))
     kept: list[int] = []
     references: list[FloatArray] = []
     batch = max(1, _VALUES // (records * draws.bank.columns))
@@ -163,11 +163,11 @@ def pretend(
             kept.append(int(rows[place]))
             references.append(draws.bank.distance.reference(data[place]))
     none = np.full(len(kept), -1)
-    return Truths(draws.theta[np.array(kept, dtype=np.int64)], references, none, np.arange(len(kept)))
+    return SimulatedDatasets(draws.theta[np.array(kept, dtype=np.int64)], references, none, np.arange(len(kept)))
 
 
 class Trial:
-    """Mechanisms tried on pretended observations; all of them meet the same noise, on the grid of a release."""
+    """Mechanisms tried on simulated datasets; all of them meet the same noise, on the grid of a release."""
 
     def __init__(self, draws: Draws, learned: Draws | None, *, records: int, unit: Unit, seed: int) -> None:
         self._draws, self._learned, self._seed = draws, learned, seed
@@ -184,16 +184,16 @@ class Trial:
         self._prior = prior.mean(axis=0), (np.quantile(prior, 0.05, axis=0), np.quantile(prior, 0.95, axis=0))
         self._workers = len(os.sched_getaffinity(0))
 
-    def near_and_far(self, truths: Truths) -> FloatArray:
-        """Return the distances of the draws to a few pretended observations."""
-        few = truths.part(0, 8)
+    def near_and_far(self, observed: SimulatedDatasets) -> FloatArray:
+        """Return the distances of the draws to a few simulated datasets."""
+        few = observed.part(0, 8)
         with ThreadPoolExecutor(self._workers) as pool:
             found = self._distances(few, pool)
         return np.concatenate([found[k, self._allowed(few, k)] for k in range(len(few))])
 
-    def prior_errors(self, truths: Truths) -> FloatArray:
+    def prior_errors(self, observed: SimulatedDatasets) -> FloatArray:
         """Return the squared error of the prior's mean for each observation, in units of the prior's spread."""
-        return np.asarray(np.mean(((self._prior[0] - truths.theta) / self._spread) ** 2, axis=1))
+        return np.asarray(np.mean(((self._prior[0] - observed.theta) / self._spread) ** 2, axis=1))
 
     def calibration(self, setting: Setting) -> Calibration:
         """Return the integers of a mechanism, as a release would compute them."""
@@ -227,17 +227,17 @@ class Trial:
             return False
         return True
 
-    def run(self, truths: Truths, settings: Sequence[Setting], show: bool | None) -> FloatArray:
+    def run(self, observed: SimulatedDatasets, settings: Sequence[Setting], show: bool | None) -> FloatArray:
         """Return observations x settings x measures; the error is squared, in units of the prior's spread."""
-        out = np.empty((len(truths), len(settings), len(MEASURES)))
+        out = np.empty((len(observed), len(settings), len(MEASURES)))
         summaries = list(dict.fromkeys(replace(s, draws=0) for s in settings if _is_summary(s)))
         compared = len(summaries) < len(settings)
         # with all rows in memory a pass is free; else it serves as many observations as memory allows
         most = _GROUP // (8 * self._draws.count * max(1, compared + len(summaries)))
         group = 2 * self._workers if self._draws.small else max(self._workers, most)
-        with ThreadPoolExecutor(self._workers) as pool, progress_bar("planning", len(truths), show) as advance:
-            for start in range(0, len(truths), group):
-                some = truths.part(start, start + group)
+        with ThreadPoolExecutor(self._workers) as pool, progress_bar("planning", len(observed), show) as advance:
+            for start in range(0, len(observed), group):
+                some = observed.part(start, start + group)
                 distances = self._distances(some, pool) if compared else [None] * len(some)
                 evidence = self._evidence(some, summaries, pool)
                 tasks = [pool.submit(self._one, some, k, distances[k], evidence[k], settings) for k in range(len(some))]
@@ -246,23 +246,23 @@ class Trial:
                     advance(1)
         return out
 
-    def _distances(self, truths: Truths, pool: ThreadPoolExecutor) -> FloatArray:
+    def _distances(self, observed: SimulatedDatasets, pool: ThreadPoolExecutor) -> FloatArray:
         """Return the distances of all draws to each observation, in one pass over the bank."""
         compare = self._draws.bank.distance.compare
-        return _over(self._draws, [partial(compare, reference=one) for one in truths.references], pool)
+        return _over(self._draws, [partial(compare, reference=one) for one in observed.references], pool)
 
     def _evidence(
-        self, truths: Truths, settings: Sequence[Setting], pool: ThreadPoolExecutor
+        self, observed: SimulatedDatasets, settings: Sequence[Setting], pool: ThreadPoolExecutor
     ) -> list[dict[Setting, Evidence]]:
         """Return for each observation what is released of its summary in each setting, and how likely draws make it."""
-        out: list[dict[Setting, Evidence]] = [{} for _ in range(len(truths))]
+        out: list[dict[Setting, Evidence]] = [{} for _ in range(len(observed))]
         for draws in filter(None, (self._draws, self._learned)):
             here = [s for s in settings if s.learned == (draws is self._learned)]
-            keys = [(k, s) for k in range(len(truths)) for s in here]
-            released = [self.released(truths, k, s) for k, s in keys]
+            keys = [(k, s) for k in range(len(observed)) for s in here]
+            released = [self.released(observed, k, s) for k, s in keys]
             found = _over(draws, [one.log_likelihoods for one in released], pool)
             for (k, setting), summary, likelihoods in zip(keys, released, found, strict=True):
-                out[k][setting] = self._of_summary(summary, likelihoods, int(truths.rows[k]), setting)
+                out[k][setting] = self._of_summary(summary, likelihoods, int(observed.rows[k]), setting)
         return out
 
     def _of_summary(self, summary: ReleasedSummary, likelihoods: FloatArray, row: int, setting: Setting) -> Evidence:
@@ -283,42 +283,44 @@ class Trial:
         """Return what all observations share that are released in the same way."""
         return self._shared.setdefault((setting.mechanism, setting.learned), Shared((self._seed, 5), self._lock))
 
-    def released(self, truths: Truths, k: int, setting: Setting) -> ReleasedSummary:
+    def released(self, observed: SimulatedDatasets, k: int, setting: Setting) -> ReleasedSummary:
         """Return a private summary of an observation."""
         calibration = self.calibration(setting)
         assert isinstance(calibration, SummaryCalibration)  # noqa: S101 - no other kind comes here
-        reference = truths.references[k]
+        reference = observed.references[k]
         if setting.learned:
             distance: Any = self._of(setting).bank.distance
             reference = distance.project(reference[None])[0]
-        noise = CommonNoise(self._seed, 3, int(truths.numbers[k]))
+        noise = CommonNoise(self._seed, 3, int(observed.numbers[k]))
         steps = calibration.quantise(reference)
         (outcome,) = calibration.run([(steps, np.ones(len(steps), dtype=np.bool_))], noise)
         assert outcome.summary is not None  # noqa: S101 - that is what it answers with
         return outcome.summary
 
-    def _allowed(self, truths: Truths, k: int) -> BoolArray:
+    def _allowed(self, observed: SimulatedDatasets, k: int) -> BoolArray:
         """Return which draws may be accepted for an observation: not those that failed, and not itself."""
         allowed: BoolArray = self._draws.fine.copy()
-        if truths.rows[k] >= 0:
-            allowed[truths.rows[k]] = False
+        if observed.rows[k] >= 0:
+            allowed[observed.rows[k]] = False
         return allowed
 
     def _one(
         self,
-        truths: Truths,
+        observed: SimulatedDatasets,
         k: int,
         distances: FloatArray | None,
         summaries: Mapping[Setting, Evidence],
         settings: Sequence[Setting],
     ) -> FloatArray:
         """Return the measures of each setting on one observation."""
-        allowed = self._allowed(truths, k)
+        allowed = self._allowed(observed, k)
         scans = (
             None
             if distances is None
-            else _Scans(distances, allowed, self._grid, (self._seed, 1, int(truths.numbers[k])))
+            else _Scans(distances, allowed, self._grid, (self._seed, 1, int(observed.numbers[k])))
         )
+        rng = np.random.default_rng(self._seed)
+        start = rng.bit_generator.state
         out = np.empty((len(settings), len(MEASURES)))
         for i, setting in enumerate(settings):
             if _is_summary(setting):
@@ -328,17 +330,18 @@ class Trial:
                 calibration = self.calibration(setting)
                 evidence = Evidence(draws=self._draws, accepted=scans.accepted(calibration))
                 flips = scans.flips(calibration)
-            theta, short = self._posterior(evidence, setting)
-            out[i] = *self._score(theta, truths.theta[k]), len(theta), flips, short
+            rng.bit_generator.state = start  # the same random numbers for all, without the cost of seeding again
+            theta, short = self._posterior(evidence, setting, rng)
+            out[i] = *self._score(theta, observed.theta[k]), len(theta), flips, short
         return out
 
-    def _posterior(self, evidence: Evidence, setting: Setting) -> tuple[FloatArray, bool]:
+    def _posterior(self, evidence: Evidence, setting: Setting, rng: np.random.Generator) -> tuple[FloatArray, bool]:
         """Return the draws that abcdp.posterior would make, none where there are none, and if the bank is too small."""
         if evidence.reason_empty is not None:
             return self._draws.theta[:0], True
         bank = self._of(setting).bank
         choice = choose("auto", evidence, bank, None, setting.draws)
-        theta = choice.infer(evidence, bank, None, np.random.default_rng(self._seed)).theta
+        theta = choice.infer(evidence, bank, None, rng).theta
         return theta, choice.doubt is not None or len(theta) < setting.draws
 
     def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[float, float]:
