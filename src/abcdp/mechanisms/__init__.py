@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abcdp.mechanisms.base import ByDistance, Calibration, DistanceMechanism, Mechanism, Noise, Offer, Stream
+from abcdp.mechanisms.base import ByDistance, BySummary, Calibration, DistanceMechanism, Mechanism, Noise, Offer, Stream
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.nearest import Nearest, NearestCalibration, NoisyMin
 from abcdp.mechanisms.outcome import Outcome, ReleasedSummary
@@ -13,6 +13,7 @@ from abcdp.mechanisms.sparse_vector import Scan, SparseVector, SparseVectorCalib
 __all__ = [
     "MECHANISMS",
     "ByDistance",
+    "BySummary",
     "Calibration",
     "DistanceMechanism",
     "Grid",

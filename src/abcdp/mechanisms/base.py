@@ -133,6 +133,16 @@ class ByDistance(Calibration):
         return int(np.abs(first - second).max())
 
 
+class BySummary(Calibration):
+    """The integers of a mechanism that releases a summary with noise, which neither a bank nor its draws change."""
+
+    compares: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def quantise(self, summaries: FloatArray) -> IntArray:
+        """Return public summaries, such as the rows of a bank, as integers."""
+
+
 @dataclass(frozen=True)
 class Offer:
     """What a planner would like to see tried.

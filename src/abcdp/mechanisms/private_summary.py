@@ -32,7 +32,7 @@ from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance import Contribution, Distance, MeanDistance, SummaryDistance
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import (
-    Calibration,
+    BySummary,
     Draws,
     Mechanism,
     Noise,
@@ -60,7 +60,7 @@ _LEAST = 1e-120  # squares of sensitivities, over a budget, are numbers
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryCalibration(Calibration):
+class SummaryCalibration(BySummary):
     """A private summary in integers: its grid, how many steps neighbours can move it, and the scale of its noise.
 
     `sensitivity` is in the norm of the noise: the sum of the entries' steps for Laplace noise, the sum of their squares
@@ -76,8 +76,6 @@ class SummaryCalibration(Calibration):
     delta: float = 0.0
     over_best_known: float = 1.0
     contribution: Contribution | None = field(default=None, compare=False, repr=False)
-
-    compares: ClassVar[bool] = False
 
     @property
     def basis(self) -> Literal["enforced", "derived"]:

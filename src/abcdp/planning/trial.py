@@ -25,12 +25,12 @@ from abcdp.errors import NoiseError
 from abcdp.inference.evidence import Evidence, Sample, Shared
 from abcdp.inference.methods import choose
 from abcdp.mechanisms import (
+    BySummary,
     Calibration,
     DistanceMechanism,
     Grid,
     Mechanism,
     ReleasedSummary,
-    SummaryCalibration,
 )
 from abcdp.mechanisms.base import Comparison
 from abcdp.privacy.unit import Unit
@@ -286,7 +286,7 @@ class Trial:
     def released(self, observed: SimulatedDatasets, k: int, setting: Setting) -> ReleasedSummary:
         """Return a private summary of an observation."""
         calibration = self.calibration(setting)
-        assert isinstance(calibration, SummaryCalibration)  # noqa: S101 - no other kind comes here
+        assert isinstance(calibration, BySummary)  # noqa: S101 - no other kind comes here
         reference = observed.references[k]
         if setting.learned:
             distance: Any = self._of(setting).bank.distance
