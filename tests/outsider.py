@@ -26,7 +26,7 @@ from abcdp.errors import UnitError
 from abcdp.inference.base import Answer, PosteriorMethod
 from abcdp.inference.methods import register_posterior_method
 from abcdp.mechanisms import ByDistance, DistanceMechanism, Grid, Noise, NoisyMin, Outcome, register_mechanism
-from abcdp.mechanisms.base import check_cost, check_epsilon, exact
+from abcdp.mechanisms.base import check_cost, exact
 from abcdp.privacy.noise_law import Law, NoiseLaw, register_noise_law
 from abcdp.privacy.unit import Unit, UnitKind, register_unit_kind
 
@@ -137,9 +137,6 @@ class NearestOne(DistanceMechanism):
     accept: ClassVar[int] = 1
     delta: ClassVar[float] = 0.0
     kind: ClassVar[str] = "nearest-one"
-
-    def __post_init__(self):
-        check_epsilon(self.epsilon)
 
     def calibrate_on(self, grid):
         found = NearestOneCalibration(grid, math.ceil(2 * grid.sensitivity / exact(self.epsilon)))

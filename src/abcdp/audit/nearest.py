@@ -12,17 +12,8 @@ from typing import Self
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
-from abcdp.audit.auditor import (
-    Case,
-    DistanceAuditor,
-    Neighbours,
-    bank_on_a_line,
-    by_shard,
-    expected_bound,
-    quantised_distances,
-    too_few,
-    two_datasets,
-)
+from abcdp.audit import auditor
+from abcdp.audit.auditor import Case, DistanceAuditor, Neighbours
 from abcdp.audit.exact import Auditable, Computable, Loss, Pattern, loss_at
 from abcdp.audit.settings import MEAN
 from abcdp.audit.tally import Misused, Tally
@@ -196,11 +187,11 @@ class NearestAuditor(DistanceAuditor):
         for apart in (0.5 * coarse.scale * k for k in range(-8, 9)):
             here, there = (_winners(coarse, far, round(apart) + shift) for shift in (0, -2 * move))
             for cut in cuts:
-                score = expected_bound(here[cut:].sum(), there[cut:].sum(), coarse.delta, runs)
+                score = auditor.expected_bound(here[cut:].sum(), there[cut:].sum(), coarse.delta, runs)
                 if score is not None and (best is None or score > best[0]):
                     best = score, apart / move
         if best is None:
-            raise too_few(runs)
+            raise auditor.too_few(runs)
         _, apart = best
         nearer, further = max(0.0, -apart) + 2.0, max(0.0, apart) + 2.0
         records = math.ceil((nearer + further + 2.0) / 0.4)
@@ -208,7 +199,9 @@ class NearestAuditor(DistanceAuditor):
         output = (1,) * mechanism.accept + (0,) * far
         places = [-step * nearer if bit else step * further for bit in output]
         calibration = mechanism.calibrate(MEAN, records=records, simulated=records, unit=Unit())
-        return Neighbours(self, bank_on_a_line(places, records), two_datasets(records), calibration, output, cuts)
+        return Neighbours(
+            self, auditor.bank_on_a_line(places, records), auditor.two_datasets(records), calibration, output, cuts
+        )
 
     def statistic(self, case: Neighbours, outcomes: Sequence[Outcome]) -> IntArray:
         """Return how many of the marked draws win."""
@@ -217,10 +210,10 @@ class NearestAuditor(DistanceAuditor):
 
     def algorithm(self, case: Case, noise: Tally, runs: int) -> list[Outcome]:
         calibration: NearestCalibration = case.calibration
-        distances, allowed = quantised_distances(case)
+        distances, allowed = auditor.quantised_distances(case)
         if calibration.shape == "gumbel":
             return _lots(distances[allowed], np.flatnonzero(allowed), len(allowed), calibration, noise, runs)
-        drawn = by_shard(case.bank, runs, lambda size: noise.take("exponential", calibration.scale, size))
+        drawn = auditor.by_shard(case.bank, runs, lambda size: noise.take("exponential", calibration.scale, size))
         noisy = np.where(allowed, distances - drawn, np.iinfo(np.int64).max)
         order = np.argsort(noisy, axis=1, kind="stable")[:, : min(calibration.accept, int(allowed.sum()))]
         return [Outcome(tuple(map(int, rows)), len(distances)) for rows in np.sort(order, axis=1)]

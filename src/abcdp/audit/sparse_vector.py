@@ -18,17 +18,8 @@ from typing import Self
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
-from abcdp.audit.auditor import (
-    Case,
-    DistanceAuditor,
-    Neighbours,
-    bank_on_a_line,
-    by_shard,
-    expected_bound,
-    quantised_distances,
-    too_few,
-    two_datasets,
-)
+from abcdp.audit import auditor
+from abcdp.audit.auditor import Case, DistanceAuditor, Neighbours
 from abcdp.audit.exact import Auditable, Computable, Loss, Pattern, log_sum, loss_at, loss_of, worst_loss
 from abcdp.audit.settings import MEAN
 from abcdp.audit.tally import Tally
@@ -206,7 +197,9 @@ class SparseVectorAuditor(DistanceAuditor):
         calibration = made(records, step * threshold)
         places = [-accepted if bit else rejected for bit in output]
         cut = math.ceil(gap * calibration.grid.sensitivity)
-        return Neighbours(self, bank_on_a_line(places, records), two_datasets(records), calibration, output, (cut,))
+        return Neighbours(
+            self, auditor.bank_on_a_line(places, records), auditor.two_datasets(records), calibration, output, (cut,)
+        )
 
     def statistic(self, case: Neighbours, outcomes: Sequence[Outcome]) -> IntArray:
         """Return the smallest gap of the runs whose output is the one to count, 0 where gaps are not released."""
@@ -216,10 +209,10 @@ class SparseVectorAuditor(DistanceAuditor):
     def algorithm(self, case: Case, noise: Tally, runs: int) -> list[Outcome]:
         """Return the outputs of the paper's Algorithm 1, one comparison after the other."""
         calibration: SparseVectorCalibration = case.calibration
-        distances, allowed = quantised_distances(case)
+        distances, allowed = auditor.quantised_distances(case)
         law, sign = ("laplace", 1) if calibration.noise == "laplace" else ("exponential", -1)
         levels = sign * noise.take(law, calibration.threshold_scale, runs * calibration.thresholds).reshape(runs, -1)
-        drawn = sign * by_shard(case.bank, runs, lambda size: noise.take(law, calibration.distance_scale, size))
+        drawn = sign * auditor.by_shard(case.bank, runs, lambda size: noise.take(law, calibration.distance_scale, size))
         outcomes = []
         for level, noisy in zip((calibration.threshold + levels).tolist(), (distances + drawn).tolist(), strict=True):
             accepted: list[int] = []
@@ -258,9 +251,9 @@ def _most_telling(rules: ThresholdRules, delta: float, length: int, runs: int) -
         after = tuple(margin + (-move if bit else move) for margin, bit in zip(before, shape, strict=True))
         loss, log_probability = loss_of(rules, Pattern(before, after, shape))
         frequent = math.exp(log_probability)
-        score = expected_bound(frequent, frequent * math.exp(-loss), delta, runs)
+        score = auditor.expected_bound(frequent, frequent * math.exp(-loss), delta, runs)
         if score is not None and (best is None or score > best[0]):
             best = score, shape, low / move, high / move
     if best is None:
-        raise too_few(runs)
+        raise auditor.too_few(runs)
     return best[1:]

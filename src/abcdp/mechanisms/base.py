@@ -209,6 +209,11 @@ class DistanceMechanism(Mechanism):
     answers: ClassVar[Literal["distances", "summary"]] = "distances"
     accept: int
 
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        check_accept(self.accept)
+
     @abc.abstractmethod
     def calibrate_on(self, grid: Grid) -> ByDistance:
         """Return the integers on a grid: all distances of a bank share one, whatever the settings."""

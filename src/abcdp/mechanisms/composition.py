@@ -140,12 +140,7 @@ def composed_epsilon(epsilon_each: float | Fraction, runs: int, delta: float) ->
     low = 0.0
     if composed_delta(each, runs, low) <= delta:
         return low
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if composed_delta(each, runs, middle) <= delta else (middle, high)
-        if high - low <= 1e-10 * high:
-            break
-    return high
+    return _halved(low, high, lambda epsilon: composed_delta(each, runs, epsilon) > delta)[1]
 
 
 @lru_cache(maxsize=1024)
@@ -168,12 +163,17 @@ def composed_share(epsilon: float, runs: int, delta: float) -> float:
     high = 2.0 * low
     while composed_delta(high, runs, goal) <= delta:
         low, high = high, 2.0 * high
+    return _halved(low, high, lambda share: composed_delta(share, runs, goal) <= delta)[0]
+
+
+def _halved(low: float, high: float, below: Callable[[float], bool]) -> tuple[float, float]:
+    """Return a narrow interval around the place up to which a condition holds: at its low end it does."""
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if composed_delta(middle, runs, goal) <= delta else (low, middle)
-        if high - low <= 1e-10 * low:
+        low, high = (middle, high) if below(middle) else (low, middle)
+        if high - low <= 1e-10 * high:
             break
-    return low
+    return low, high
 
 
 def _check_between(name: str, value: float, low: float, high: float) -> None:

@@ -18,19 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, IntArray
-from abcdp.mechanisms.base import (
-    ByDistance,
-    DistanceMechanism,
-    Mechanism,
-    Noise,
-    Offer,
-    Stream,
-    check_accept,
-    check_cost,
-    check_delta,
-    check_epsilon,
-    exact,
-)
+from abcdp.mechanisms.base import ByDistance, DistanceMechanism, Mechanism, Noise, Offer, Stream, check_cost, exact
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.outcome import Outcome
@@ -109,11 +97,6 @@ class Nearest(DistanceMechanism):
     delta: float = 0.0
 
     kind: ClassVar[str] = "nearest"
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-        check_accept(self.accept)
 
     def calibrate_on(self, grid: Grid) -> NearestCalibration:
         """Return the scale on a grid, rounded up, its cost checked against the budget."""

@@ -31,10 +31,7 @@ from abcdp.mechanisms.base import (
     Noise,
     Offer,
     Stream,
-    check_accept,
     check_cost,
-    check_delta,
-    check_epsilon,
     check_threshold,
     exact,
 )
@@ -162,9 +159,7 @@ class SparseVector(DistanceMechanism):
     kind: ClassVar[str] = "sparse-vector"
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-        check_accept(self.accept)
+        super().__post_init__()
         check_threshold(self.threshold)
         for name in ("resample", "gaps"):
             if not isinstance(getattr(self, name), bool):
