@@ -558,7 +558,7 @@ class NominalSpacing(LearnedSummary):
 class GridRule:
     """How numbers become integers, and how far a move of so many grid steps (L1) is claimed to take the integers."""
 
-    place: Callable[[Fraction], int]
+    quantise: Callable[[Fraction], int]
     claimed: Callable[[Fraction, int], int]
 
     def largest(self, move: Fraction, coordinates: int, parts: int = 4) -> int:
