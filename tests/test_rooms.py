@@ -321,6 +321,7 @@ def detours(package):
     return [f"{one.path}: {what}" for one in modules.values() for what in offences(one)]
 
 
+TAKES = "from abcdp.owner import execute\nfrom abcdp.owner.records import PrivateData"  # as the audit may
 DETOURS = {
     "by a string": ({"cli/output.py": "from importlib import import_module as i\ni('abcdp.owner.execute')"}, 2),
     "by another's loader": ({"cli/public.py": "load('abcdp.owner.execute:true_distances')"}, 1),
@@ -334,11 +335,17 @@ DETOURS = {
         {"cli/private.py": "from abcdp import owner\nowner.execute.true_distances\nowner.requests"},
         2,
     ),
-    "by an attribute of the audit": ({"cli/trust.py": "from abcdp.audit import sampled\nsampled.execute"}, 1),
-    "by what the audit uses": ({"cli/trust.py": "from abcdp.audit.sampled import PrivateData, execute"}, 2),
+    "by an attribute of the audit": (
+        {"audit/new.py": TAKES, "cli/trust.py": "from abcdp.audit import new\nnew.execute"},
+        1,
+    ),
+    "by what the audit uses": (
+        {"audit/new.py": TAKES, "cli/trust.py": "from abcdp.audit.new import PrivateData, execute"},
+        2,
+    ),
     "by what the application uses": ({"cli/output.py": "from .app import private, ledger as book"}, 2),
     "by all names at once": ({"cli/trust.py": "from abcdp.audit import *"}, 1),
-    "by what the audit offers": ({"audit/traces.py": "__all__ = ['PrivateData', 'trace']"}, 1),
+    "by what the audit offers": ({"audit/new.py": TAKES + "\n__all__ = ['PrivateData']"}, 1),
     "by what the door offers": (
         {"owner/__init__.py": "from abcdp.owner.execute import true_distances\n__all__ = ['true_distances']"},
         1,
@@ -352,4 +359,4 @@ def test_a_way_around_the_contracts_is_found(offend, way):
     offenders, count = DETOURS[way]
     found = detours(offend(offenders) / "abcdp")
     assert len(found) == count, found
-    assert {one.partition(":")[0] for one in found} == set(offenders)
+    assert {one.partition(":")[0] for one in found} <= set(offenders)
