@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import abcdp
 from abcdp.distance import LearnedSummary
-from abcdp.learning.tighten import _diameter, _Problem, _residual, tightened
+from abcdp.learning.tighten import _diameter, _Problem, _residual, tightened_weights
 
 learning = importlib.import_module("abcdp.learning.learn")
 
@@ -48,7 +48,7 @@ def test_tightening_never_costs_more_than_it_says_and_never_widens(seed):
     rows, target, records = regression(seed)
     seen, held = (rows[80:], target[80:]), (rows[:80], target[:80])
     weights = np.linalg.lstsq(*seen, rcond=None)[0]
-    found = tightened(weights, records, seen, held)
+    found = tightened_weights(weights, records, seen, held)
     assert _diameter(records @ found) <= _diameter(records @ weights)
     assert _residual(found, *held) <= 1.02 * _residual(weights, *held)
 
@@ -57,7 +57,7 @@ def test_the_toy_problem_is_tightened_at_next_to_no_loss(monkeypatch):
     """About 8 percent less noise for the same budget; what is explained falls in the fourth digit."""
     bank = abcdp.simulate(abcdp.models.mixture, draws=3000, records=2000, seed=1, progress=False)
     tight = abcdp.learn(bank)
-    monkeypatch.setattr(learning, "tightened", lambda weights, *_: weights)
+    monkeypatch.setattr(learning, "tightened_weights", lambda weights, *_: weights)
     plain = abcdp.learn(bank)
     unit = abcdp.Unit()
     ours, theirs = (found.bank.distance.sensitivity(2000, unit, norm=1) for found in (tight, plain))

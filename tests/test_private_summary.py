@@ -17,7 +17,7 @@ from abcdp.errors import BankError, DistanceError, MechanismError, PosteriorWarn
 from abcdp.experiments.public import public_distances, public_release, run_many
 from abcdp.inference.evidence import log_likelihoods
 from abcdp.inference.nearest import nearest
-from abcdp.inference.resampling import effective_size, resampled
+from abcdp.inference.resampling import effective_size, resampled_rows
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import PrivateSummary, ReleasedSummary, SparseVector
 from abcdp.mechanisms.composition import zcdp_rho
@@ -589,7 +589,7 @@ def test_weights_are_the_exact_likelihood():
     literal = law.log_pmf(3 - placed[:, 0]) + law.log_pmf(120 - placed[:, 1])
     assert np.allclose(weights - weights.max(), literal - literal.max())
     assert 1.0 <= effective_size(weights) <= 40
-    rows = resampled(weights, 5000, np.random.default_rng(0))
+    rows = resampled_rows(weights, 5000, np.random.default_rng(0))
     shares = np.bincount(rows, minlength=40) / 5000
     exact = np.exp(weights - weights.max())
     assert np.abs(shares - exact / exact.sum()).max() < 1 / 5000 + 1e-9  # systematic resampling is that close

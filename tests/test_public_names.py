@@ -84,6 +84,18 @@ def test_importing_loads_nothing_heavy():
     assert "scipy" not in loaded
 
 
+def test_no_function_hides_a_module_of_its_name():
+    """Whoever imports `abcdp.inference.posterior` gets the module, whatever the package shows under that name."""
+    for name in MODULES:
+        importlib.import_module(name)
+    hidden = [
+        name
+        for name in MODULES
+        if not isinstance(getattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2]), types.ModuleType)
+    ]
+    assert hidden == []
+
+
 MODULES = [m.name for m in pkgutil.walk_packages(abcdp.__path__, "abcdp.") if "_kernels" not in m.name]
 
 

@@ -40,7 +40,7 @@ def noise_scale(epsilon: ArrayLike, sensitivity: ArrayLike, accept: ArrayLike, r
     >>> noise_scale(1.0, 0.01, 9)
     0.1
     """
-    budget, move, count = _checked(epsilon=epsilon, sensitivity=sensitivity, accept=accept)
+    budget, move, count = _arguments(epsilon=epsilon, sensitivity=sensitivity, accept=accept)
     scale = _scale(budget, move, _runs(count, resample))
     if not np.all(np.isfinite(scale)):
         raise TheoryError("the noise scale is too large for a float: raise epsilon, or lower sensitivity or accept.")
@@ -54,14 +54,14 @@ def noise_difference_pdf(z: ArrayLike, *, scale: ArrayLike, distance_scale: Arra
     It is :math:`(b_2 e^{-|z|/b_2} - b_1 e^{-|z|/b_1}) / 2 (b_2^2 - b_1^2)`, for equal scales its limit
     :math:`(1 + |z|/b) e^{-|z|/b} / 4b`.
     """
-    place, b1, b2 = _checked(z=z, scale=scale, distance_scale=distance_scale)
+    place, b1, b2 = _arguments(z=z, scale=scale, distance_scale=distance_scale)
     return _plain(_density(np.abs(place), b1, b2))
 
 
 @_quiet
 def noise_difference_cdf(z: ArrayLike, *, scale: ArrayLike, distance_scale: ArrayLike | None = None) -> Floats:
     """Return the probability that Z = m - nu, the difference of two Laplace variables, is at most z."""
-    place, b1, b2 = _checked(z=z, scale=scale, distance_scale=distance_scale)
+    place, b1, b2 = _arguments(z=z, scale=scale, distance_scale=distance_scale)
     tail = _upper_tail(np.abs(place), b1, b2)
     return _plain(np.where(place < 0, tail, 1.0 - tail))
 
@@ -92,7 +92,7 @@ def flip_probability(
     >>> flip_probability([-1.0, 1.0], scale=1.0, noise="one-sided").round(3).tolist()
     [0.123, 0.404]
     """
-    place, b1, b2 = _checked(margin=margin, scale=scale, distance_scale=distance_scale)
+    place, b1, b2 = _arguments(margin=margin, scale=scale, distance_scale=distance_scale)
     if noise == "laplace":
         return _plain(_upper_tail(np.abs(place), b1, b2))
     if noise != "one-sided":
@@ -133,7 +133,7 @@ def posterior_error_bound(
     0.0571
     """
     _refuse_resampling(resample)
-    tau, size, b1, b2 = _checked(threshold=threshold, largest=largest, scale=scale, distance_scale=distance_scale)
+    tau, size, b1, b2 = _arguments(threshold=threshold, largest=largest, scale=scale, distance_scale=distance_scale)
     margins, accepts = _margins(distances, tau)
     flips = _upper_tail(np.abs(margins), b1[..., None], b2[..., None]).sum(axis=-1)
     return _plain(np.where(accepts > 0, 2.0 * size * (flips / np.maximum(accepts, 1.0)), np.inf))
@@ -158,7 +158,7 @@ def posterior_error_tail(
     With true distances of private data the result is itself private: plan with simulated truths.
     """
     _refuse_resampling(resample)
-    far, tau, size, _, b2 = _checked(
+    far, tau, size, _, b2 = _arguments(
         error=error, threshold=threshold, largest=largest, scale=scale, distance_scale=None
     )
     margins, accepts = _margins(distances, tau)
@@ -180,7 +180,7 @@ def epsilon_for_flip(
     >>> round(epsilon_for_flip(0.05, 0.2, sensitivity=0.001, accept=10), 4)
     0.2828
     """
-    p, place, move, count = _checked(probability=probability, margin=margin, sensitivity=sensitivity, accept=accept)
+    p, place, move, count = _arguments(probability=probability, margin=margin, sensitivity=sensitivity, accept=accept)
     runs = _runs(count, resample)
 
     def enough(bits: IntArray) -> BoolArray:
@@ -202,7 +202,9 @@ def largest_accept(
     >>> largest_accept(0.05, 0.2, epsilon=1.0, sensitivity=0.001)
     37
     """
-    p, place, budget, move = _checked(probability=probability, margin=margin, epsilon=epsilon, sensitivity=sensitivity)
+    p, place, budget, move = _arguments(
+        probability=probability, margin=margin, epsilon=epsilon, sensitivity=sensitivity
+    )
 
     def too_many(count: IntArray) -> BoolArray:
         return _flip(place, _scale(budget, move, _runs(count.astype(np.float64), resample))) > p
@@ -229,7 +231,7 @@ def smallest_records(
     >>> smallest_records(0.05, 0.2, epsilon=1.0, constant=2**0.5, accept=10)
     400
     """
-    p, place, budget, total, count = _checked(
+    p, place, budget, total, count = _arguments(
         probability=probability, margin=margin, epsilon=epsilon, constant=constant, accept=accept
     )
     runs = _runs(count, resample)
@@ -309,7 +311,7 @@ _RULES |= dict.fromkeys(
 )
 
 
-def _checked(**arguments: ArrayLike | None) -> tuple[FloatArray, ...]:
+def _arguments(**arguments: ArrayLike | None) -> tuple[FloatArray, ...]:
     """Return arguments, checked and broadcast together; a `distance_scale` of None is twice `scale`."""
     if "distance_scale" in arguments and arguments["distance_scale"] is None:
         arguments["distance_scale"] = 2.0 * _numbers("scale", arguments["scale"])

@@ -90,9 +90,9 @@ class DistanceAuditor(Auditor):
 
     def cases(self, mechanism: DistanceMechanism, settings: Sequence[Setting]) -> Iterator[Case]:
         for draws in (min(_MOST, max(96, 4 * mechanism.accept)), LONG_BANK):
-            yield self._undecided(mechanism, draws)
+            yield self._undecided_case(mechanism, draws)
 
-    def _undecided(self, mechanism: DistanceMechanism, draws: int) -> Case:
+    def _undecided_case(self, mechanism: DistanceMechanism, draws: int) -> Case:
         """Return a bank, some of whose draws failed, in which noise decides everywhere, in its last shard too.
 
         Distances lie within two scales of the noise.

@@ -84,7 +84,7 @@ def log_sum(
             places.append(np.arange(low, high, dtype=np.float64))  # the term at `high` opens the next part
             weights.append(np.ones(high - low))
             continue
-        edges = _graded(low, high, 4.0 / rate)
+        edges = _points_between(low, high, 4.0 / rate)
         half = np.diff(edges)[:, None] / 2.0
         places += [(edges[:-1, None] + half * (1.0 + _NODES)).ravel(), np.array([low, high], dtype=np.float64)]
         weights += [(half * _WEIGHTS).ravel(), np.array([0.5, -0.5])]
@@ -93,7 +93,7 @@ def log_sum(
     return top + math.log(float(np.concatenate(weights) @ np.exp(terms - top))) if top > -math.inf else -math.inf
 
 
-def _graded(low: int, high: int, first: float) -> FloatArray:
+def _points_between(low: int, high: int, first: float) -> FloatArray:
     """Return points from low to high whose spacing doubles away from both ends, where the terms may change fastest."""
     middle = (high - low) / 2.0
     steps = first * 2.0 ** np.arange(max(0, math.ceil(math.log2(middle / first))))

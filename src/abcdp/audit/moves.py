@@ -76,7 +76,7 @@ def _neighbours(setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Fl
     distance = setting.bank.distance
     screened = isinstance(distance, MeanDistance) and distance.has_summary
     pairs = _furthest(setting, finite, rng) if screened else []
-    whole = _wholly_replaced(setting.unit)
+    whole = _replaces_wholly(setting.unit)
     if whole:
         pairs += itertools.combinations(pool[: _STRANGE + 3], 2)
     pool = pool if whole else finite
@@ -90,7 +90,7 @@ def _neighbours(setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Fl
             yield data, other
 
 
-def _wholly_replaced(unit: Unit) -> bool:
+def _replaces_wholly(unit: Unit) -> bool:
     return unit.kind.change(unit) == math.inf
 
 
@@ -147,12 +147,12 @@ def _furthest(setting: Setting, pool: FloatArray, rng: np.random.Generator) -> l
     anchors = [low, high, low + 0.5 * (high - low), rng.uniform(low, high)]
     lines = [_line(anchor, axis, low, high) for axis in axes for anchor in anchors]
     most = max(1, _SCREENED // distance.width(1))
-    if _wholly_replaced(unit):
+    if _replaces_wholly(unit):
         points = np.concatenate([pool, *lines])
         points = points[rng.permutation(len(points))[:most]] if len(points) > most else points
         return _apart(points, features(points), rng)
     steps = _steps_of(unit, high - low)
-    out = [_zoomed(features, anchor, axis, low, high, steps[axis]) for axis in axes for anchor in anchors]
+    out = [_steepest_pair(features, anchor, axis, low, high, steps[axis]) for axis in axes for anchor in anchors]
     moves = _directions(unit, steps, axes, rng)
     points = np.concatenate([pool, *lines])
     points = points[rng.permutation(len(points))[: most // len(moves)]]
@@ -227,7 +227,9 @@ def _largest(gaps: FloatArray) -> list[int]:
     return sorted({*np.argsort(-gaps.sum(axis=1))[:3].tolist(), *np.argsort(-relative)[:2].tolist()})
 
 
-def _zoomed(features: Features, anchor: FloatArray, axis: int, low: FloatArray, high: FloatArray, step: float) -> Pair:
+def _steepest_pair(
+    features: Features, anchor: FloatArray, axis: int, low: FloatArray, high: FloatArray, step: float
+) -> Pair:
     """Return two records within a step along one column where the features change most, found by looking ever closer.
 
     A jump shows however small the step is.

@@ -65,7 +65,7 @@ def _pieces(source: Callable[[], Any], draw: Draw, draws: int) -> Iterator[IntAr
         yield draw(source(), 2 * _WINDOW)
     with ThreadPoolExecutor(_THREADS) as pool:
         yield from pool.map(lambda noise: draw(noise, _FORKED), [one, one, source(), source()])
-    yield from _forked(lambda: draw(one, _FORKED))
+    yield from _draws_of_forks(lambda: draw(one, _FORKED))
     yield draw(one, _FORKED)
 
 
@@ -82,7 +82,7 @@ def _has_twins(numbers: IntArray) -> bool:
     return any(np.array_equal(first, second) for first, second in zip(windows, windows, strict=True))
 
 
-def _forked(draw: Callable[[], IntArray]) -> list[IntArray]:
+def _draws_of_forks(draw: Callable[[], IntArray]) -> list[IntArray]:
     """Return what two forked processes draw, where processes can be forked."""
     if not hasattr(os, "fork"):
         return []
@@ -118,7 +118,7 @@ def _choices_repeat(source: Callable[[], Any], draws: int) -> bool:
     one = source()
     rows = [one.gumbel(equal, SCALE, winners, runs), one.gumbel(equal, SCALE, winners, 1)]
     rows += [source().gumbel(equal, SCALE, winners, 1) for _ in range(_THREADS)]
-    rows += [part.reshape(-1, winners) for part in _forked(lambda: one.gumbel(equal, SCALE, winners, 1))]
+    rows += [part.reshape(-1, winners) for part in _draws_of_forks(lambda: one.gumbel(equal, SCALE, winners, 1))]
     if len(np.unique(np.concatenate(rows), axis=0)) < sum(map(len, rows)):
         return True
     (places,) = one.gumbel(np.zeros(draws, dtype=np.int64), SCALE, _WINNERS, 1)

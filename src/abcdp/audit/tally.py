@@ -47,21 +47,21 @@ class Tally:
     seeded: ClassVar[bool] = True
 
     def laplace(self, scale: int, size: int) -> IntArray:
-        return self._noted(Drawn("laplace", scale, self.source.laplace(scale, size)))
+        return self._note(Drawn("laplace", scale, self.source.laplace(scale, size)))
 
     def exponential(self, scale: int, size: int) -> IntArray:
-        return self._noted(Drawn("exponential", scale, self.source.exponential(scale, size)))
+        return self._note(Drawn("exponential", scale, self.source.exponential(scale, size)))
 
     def gaussian(self, scale: int, size: int) -> IntArray:
-        return self._noted(Drawn("gaussian", scale, self.source.gaussian(scale, size)))
+        return self._note(Drawn("gaussian", scale, self.source.gaussian(scale, size)))
 
     def box(self, scale: int, width: int, size: int) -> IntArray:
-        return self._noted(Drawn("box", scale, self.source.box(scale, width, size)))
+        return self._note(Drawn("box", scale, self.source.box(scale, width, size)))
 
     def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
-        return self._noted(Drawn("gumbel", scale, self.source.gumbel(values, scale, count, runs), values.copy()))
+        return self._note(Drawn("gumbel", scale, self.source.gumbel(values, scale, count, runs), values.copy()))
 
-    def _noted(self, drawn: Drawn) -> IntArray:
+    def _note(self, drawn: Drawn) -> IntArray:
         self.calls.append(drawn)
         return drawn.values.copy()  # whoever writes into it must not change what is noted
 

@@ -179,15 +179,15 @@ def audit(
         mechanism.to_json(),
         mechanism.epsilon,
         exact_losses(rules, longest),
-        _sampled(mechanism, longest, runs, opendp_runs, seconds, show),
+        _samples(mechanism, longest, runs, opendp_runs, seconds, show),
         tuple(repeating),
         getattr(rules, "delta", 0.0),  # what is spent, which may be less than the mechanism was allowed
-        _examined(auditor_of(mechanism), settings, show),
+        _units_examined(auditor_of(mechanism), settings, show),
         trace(mechanism, settings),
     )
 
 
-def _examined(auditor: Auditor, settings: Sequence[Setting], show: bool | None) -> tuple[Examined, ...]:
+def _units_examined(auditor: Auditor, settings: Sequence[Setting], show: bool | None) -> tuple[Examined, ...]:
     """Return for each unit the loss of its integers and the largest move of a search."""
     found = []
     with progress("searching neighbours", len(settings), show) as advance:
@@ -198,7 +198,7 @@ def _examined(auditor: Auditor, settings: Sequence[Setting], show: bool | None) 
     return tuple(found)
 
 
-def _sampled(
+def _samples(
     mechanism: Mechanism, longest: int, runs: int, opendp_runs: int, seconds: float, show: bool | None
 ) -> tuple[Sampled, ...]:
     """Return what sampling shows with each of the two samplers."""

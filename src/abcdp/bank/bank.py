@@ -114,7 +114,7 @@ class Bank:
             memory,
         )
         if to is not None:
-            _write_merged(open_folder(to), merged, [bank.digest for bank in opened])
+            _write_merge(open_folder(to), merged, [bank.digest for bank in opened])
             return cls(to, header.distance, memory=memory)
         return merged
 
@@ -259,7 +259,7 @@ def _check_mergeable(first: Bank, other: Bank) -> None:
             )
 
 
-def _write_merged(folder: Folder, bank: Bank, sources: list[str]) -> None:
+def _write_merge(folder: Folder, bank: Bank, sources: list[str]) -> None:
     """Copy a merged bank's shards to a folder, or those that an interrupted copy of the same did not reach."""
     if folder.state() in ("file", "full"):
         begun = read_manifest(folder) if folder.size(MANIFEST) is not None else {}

@@ -79,7 +79,7 @@ def create(
         )
     for warning in said:
         typer.echo(f"note: {warning.message}", err=True)
-    show(_shown(entry, as_json), as_json)
+    show(_values_of(entry, as_json), as_json)
 
 
 def _ask_twice(epsilon: str, confirmed: str | None) -> None:
@@ -109,7 +109,7 @@ def show_all(ledger: Ledger, as_json: Json = False) -> None:
     """Show each dataset with its unit, its budget and what is left of it."""
     from abcdp.owner import open_ledger
 
-    entries = [_shown(entry, as_json) for entry in open_ledger(ledger).datasets()]
+    entries = [_values_of(entry, as_json) for entry in open_ledger(ledger).datasets()]
     if as_json:
         typer.echo(json.dumps(entries, indent=1))
         return
@@ -162,7 +162,7 @@ def close(ledger: Ledger, dataset: Dataset, reason: Reason, actor: Actor = None,
     """Answer no more requests about a dataset, for good."""
     from abcdp.owner import open_ledger
 
-    show(_shown(open_ledger(ledger).close(dataset, reason=reason, actor=actor), as_json), as_json)
+    show(_values_of(open_ledger(ledger).close(dataset, reason=reason, actor=actor), as_json), as_json)
 
 
 @app.command("lower")
@@ -179,7 +179,7 @@ def lower(
     from abcdp.owner import open_ledger
 
     made = open_ledger(ledger).lower(dataset, epsilon, delta, reason=reason, actor=actor)
-    show(_shown(made, as_json), as_json)
+    show(_values_of(made, as_json), as_json)
 
 
 @app.command("verify")
@@ -245,7 +245,7 @@ def upgrade(ledger: Ledger, as_json: Json = False) -> None:
     show(values, as_json)
 
 
-def _shown(entry: Any, exact: bool) -> dict[str, Any]:
+def _values_of(entry: Any, exact: bool) -> dict[str, Any]:
     def amount(value: Any) -> str:
         return str(value) if exact else f"{float(value):g}"
 

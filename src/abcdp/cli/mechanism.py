@@ -44,8 +44,8 @@ def from_options(kind: str, options: dict[str, Any]) -> Any:
     missing = [_option(name) for name, needed in takes.items() if needed and name not in given]
     extra = [_option(name) for name in given if name not in takes]
     if missing or extra:
-        faults = [f"give {_listed(missing)}"] * bool(missing) + [f"leave {_listed(extra)} out"] * bool(extra)
-        raise MechanismError(f"{kind} takes {_listed(list(map(_option, takes)))}: {' and '.join(faults)}.")
+        faults = [f"give {_enumeration(missing)}"] * bool(missing) + [f"leave {_enumeration(extra)} out"] * bool(extra)
+        raise MechanismError(f"{kind} takes {_enumeration(list(map(_option, takes)))}: {' and '.join(faults)}.")
     return known(**given)
 
 
@@ -53,5 +53,5 @@ def _option(name: str) -> str:
     return _OPTIONS.get(name, f"--{name}")
 
 
-def _listed(names: list[str]) -> str:
+def _enumeration(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

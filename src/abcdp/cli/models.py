@@ -16,7 +16,7 @@ def find_model(name: str) -> Any:
     from abcdp.models import find
 
     _reach(name)
-    return _loaded(find, name)
+    return _load(find, name)
 
 
 def find_object(name: str) -> Any:
@@ -24,7 +24,7 @@ def find_object(name: str) -> Any:
     from abcdp.simulation.model import load
 
     _reach(name)
-    return _loaded(load, name)
+    return _load(load, name)
 
 
 def _reach(name: str) -> None:
@@ -44,7 +44,7 @@ def _reach(name: str) -> None:
         importlib.invalidate_caches()
 
 
-def _loaded(load: Any, name: str) -> Any:
+def _load(load: Any, name: str) -> Any:
     try:
         return load(name)
     except AbcdpError:

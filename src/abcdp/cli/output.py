@@ -80,13 +80,13 @@ def show_error(error: BaseException) -> int:
         error.show(file=page)
         say(page.getvalue().rstrip("\n"), err=True)
         return WRONG
-    text, code = _described(error)
+    text, code = _message_and_code(error)
     notes = [note for one in (error, error.__cause__) for note in getattr(one, "__notes__", ())]
     typer.echo(without_secrets(harmless_lines("\n".join([text, *notes]))), err=True)
     return code
 
 
-def _described(error: BaseException) -> tuple[str, int]:
+def _message_and_code(error: BaseException) -> tuple[str, int]:
     """Return what to say of an error, and the exit code."""
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "abcdp: stopped.", STOPPED

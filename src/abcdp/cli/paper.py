@@ -62,10 +62,10 @@ def paper(
         typer.echo(f"{experiment.name}: {'already there' if took is None else f'{took:.0f} s'}", err=True)
     if name == ALL:
         page = write_page(made, to / PAGE)
-        described = _described if as_json else _in_short
+        described = _values_of if as_json else _in_short
         show({"page": str(page), **{one.experiment.name: described(one, as_json) for one in made}}, as_json)
     else:
-        show(_described(made[0], as_json), as_json)
+        show(_values_of(made[0], as_json), as_json)
     if any(one.surprises for one in made):
         raise typer.Exit(1)
 
@@ -75,7 +75,7 @@ def _in_short(made: Any, as_json: bool) -> Lines:
     return Lines(lines + [claim.in_words() for claim in made.claims if not claim.holds])
 
 
-def _described(made: Any, as_json: bool) -> Any:
+def _values_of(made: Any, as_json: bool) -> Any:
     values: dict[str, Any] = {"figure": str(made.png), "numbers": str(made.numbers), "text": str(made.text)}
     if as_json:
         return values | {

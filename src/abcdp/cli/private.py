@@ -91,7 +91,7 @@ def release(
         return
     who: dict[str, Any] = {"purpose": purpose, "actor": actor}
     if plan is not None and at_most is None:
-        at_most = _agreed(opened, chosen, asked)
+        at_most = _agreed_price(opened, chosen, asked)
     with _working("releasing"):
         made = answer(opened, data, chosen, request=request, columns=names(columns), at_most=at_most, **asked, **who)
     try:
@@ -128,7 +128,7 @@ def _release_size(bank: Any, mechanism: Any) -> int:
     return _RELEASE_HEAD + _NUMBER_SIZE * int(numbers)
 
 
-def _agreed(bank: Any, mechanism: Any, asked: dict[str, Any]) -> float:
+def _agreed_price(bank: Any, mechanism: Any, asked: dict[str, Any]) -> float:
     """Ask whether what a plan costs may be spent, and return it; the plan is somebody's file."""
     from abcdp.owner import preview
 
@@ -138,7 +138,7 @@ def _agreed(bank: Any, mechanism: Any, asked: dict[str, Any]) -> float:
             "what for. Nothing was charged."
         )
     seen = preview(bank, mechanism, **asked)
-    for name, text in _previewed(seen).items():
+    for name, text in _price_of(seen).items():
         say(f"{name.replace('_', ' '):<20}  {text}", err=True)
     if not typer.confirm("charge this?", default=False, err=True):
         raise MechanismError("nothing was charged.")
@@ -151,7 +151,7 @@ def _preview(bank: Any, mechanism: Any, asked: dict[str, Any], as_json: bool) ->
 
     with _working("checking the bank"):
         seen = preview(bank, mechanism, **asked)
-    values = _previewed(seen)
+    values = _price_of(seen)
     if as_json:
         values |= {"guarantee": seen.guarantee.to_json(), "numbers": seen.numbers, "enough": seen.enough}
     show({"mechanism": mechanism.kind, **values, "charged": False if as_json else "nothing"}, as_json)
@@ -159,7 +159,7 @@ def _preview(bank: Any, mechanism: Any, asked: dict[str, Any], as_json: bool) ->
         raise typer.Exit(1)
 
 
-def _previewed(seen: Any) -> dict[str, Any]:
+def _price_of(seen: Any) -> dict[str, Any]:
     """Return a preview as lines; amounts are exact."""
     epsilon, delta = seen.left_after
     return {

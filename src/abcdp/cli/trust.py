@@ -93,7 +93,7 @@ def _in_words(values: dict[str, Any]) -> dict[str, Any]:
     lines |= {"plot": values["plot"]} if "plot" in values else {}
     lines["noise_repeats"] = "yes" if values["noise_repeats"] else "no"
     lines["verdict"] = values["verdict"]
-    lines |= _listed("because", values["faults"]) | _listed("what it cannot show", values["cannot_show"])
+    lines |= _lines_under("because", values["faults"]) | _lines_under("what it cannot show", values["cannot_show"])
     return lines
 
 
@@ -101,6 +101,6 @@ def _loss(loss: float | str) -> str:
     return loss if isinstance(loss, str) else f"{loss:.4f}"
 
 
-def _listed(title: str, texts: list[str]) -> dict[str, str]:
+def _lines_under(title: str, texts: list[str]) -> dict[str, str]:
     """Return texts under one title; names of lines must differ, so those that follow have ever longer empty ones."""
     return {title if number == 0 else " " * (number + len(title)): text for number, text in enumerate(texts)}

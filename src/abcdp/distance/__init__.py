@@ -67,7 +67,7 @@ def basis_of(distance: Distance) -> tuple[Literal["derived", "asserted"], str]:
             return "asserted", part.name
         if not _is_ours(part):
             return "asserted", _name(part)
-    return ("derived", "") if _unmodified(distance) else ("asserted", f"{_name(distance)} (modified)")
+    return ("derived", "") if _is_unmodified(distance) else ("asserted", f"{_name(distance)} (modified)")
 
 
 def code_behind(distance: Distance) -> str:
@@ -100,7 +100,7 @@ def _parts(distance: Distance) -> Iterator[Distance]:
                 yield from _parts(inner)
 
 
-def _unmodified(distance: Distance) -> bool:
+def _is_unmodified(distance: Distance) -> bool:
     try:
         return _holds_fields_alone(distance) and distance_from_json(distance.to_json()) == distance
     except (DistanceError, TypeError):

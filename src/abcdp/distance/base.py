@@ -227,13 +227,13 @@ class MeanDistance(SummaryDistance):
 
     def summary(self, data: npt.ArrayLike) -> FloatArray:
         """Return the mean of the features, summed as integers: independent of the order of records and of threads."""
-        return self._rounded.mean(data)
+        return self._summed_contribution.mean(data)
 
     def summary_error(self) -> float:
-        return self._rounded.error
+        return self._summed_contribution.error
 
     @property
-    def _rounded(self) -> Contribution:
+    def _summed_contribution(self) -> Contribution:
         return self.contributions[-1]
 
     def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:

@@ -89,7 +89,7 @@ class ClusterSummary(SummaryDistance):
             )
         for weight in weights[weights > 0].tolist():
             check_scale(weight, "weights")
-        object.__setattr__(self, "weights", tuple(_rounded(weights).tolist()))
+        object.__setattr__(self, "weights", tuple(_whole_weights(weights).tolist()))
         if self.directions is None:
             return
         try:
@@ -109,7 +109,7 @@ class ClusterSummary(SummaryDistance):
         """What the six counts are multiplied by: a row for each, a column for each entry of the summary."""
         if self.directions is None:
             return np.diag(self.weights)
-        return _rounded(np.array(self.weights)[:, None] * np.array(self.directions))
+        return _whole_weights(np.array(self.weights)[:, None] * np.array(self.directions))
 
     def along(self, directions: FloatArray) -> ClusterSummary:
         """Return the distance of combinations of these weighted statistics."""
@@ -159,15 +159,15 @@ class ClusterSummary(SummaryDistance):
     def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:
         if norm not in (1, 2):
             raise DistanceError(f"norm={norm!r}: choose 1 or 2.")
-        moved = self._moved(records, unit)
+        moved = self._moves_of_a_record(records, unit)
         if norm == 1:
             return unit.records * float(moved.sum(axis=1).max())
         return unit.records * math.sqrt(float((moved**2).sum(axis=1).max())) * (1.0 + 1e-12)
 
     def entry_sensitivities(self, records: int, unit: Unit) -> FloatArray:
-        return np.asarray(unit.records * self._moved(records, unit).max(axis=0))
+        return np.asarray(unit.records * self._moves_of_a_record(records, unit).max(axis=0))
 
-    def _moved(self, records: int, unit: Unit) -> FloatArray:
+    def _moves_of_a_record(self, records: int, unit: Unit) -> FloatArray:
         """Return how far one record can move each entry of the summary, a row for each way to do it."""
         if not unit.size_is_public:
             raise UnitError(
@@ -187,7 +187,7 @@ def _check_size(records: int) -> None:
         raise DistanceError(f"{records} records: clusters are counted exactly for up to {MOST_RECORDS}.")
 
 
-def _rounded(weights: FloatArray) -> FloatArray:
+def _whole_weights(weights: FloatArray) -> FloatArray:
     """Return weights as whole numbers of 22 bits times one power of two."""
     step = math.ldexp(1.0, math.frexp(float(np.abs(weights).max()))[1] - _WEIGHT_BITS)
     return np.asarray(np.floor(weights / step + 0.5) * step)

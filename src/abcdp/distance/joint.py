@@ -32,10 +32,10 @@ def joint_diameter(moments: tuple[tuple[Powers, float], ...], domain: tuple[Inte
     Certified are moments of a total degree of at most 2, and products of different columns, in groups that share no
     column.
     """
-    return math.fsum(_diameter(group, domain) for group in _connected(moments))
+    return math.fsum(_diameter(group, domain) for group in _groups_of(moments))
 
 
-def _connected(moments: tuple[tuple[Powers, float], ...]) -> list[list[tuple[Powers, float]]]:
+def _groups_of(moments: tuple[tuple[Powers, float], ...]) -> list[list[tuple[Powers, float]]]:
     """Return groups of moments that share no column: records can move all groups to their far ends at once."""
     groups: list[tuple[set[int], list[tuple[Powers, float]]]] = []
     for moment in moments:

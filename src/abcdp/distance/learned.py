@@ -92,11 +92,11 @@ class LearnedSummary(MeanDistance):
 
     def record_features(self, records: FloatArray) -> FloatArray:
         low, high = self.bounds(1)
-        return clip_to(_combined(self.base.record_features(records), self.matrix), low, high)
+        return clip_to(_combination(self.base.record_features(records), self.matrix), low, high)
 
     def cases(self) -> FloatArray | None:
         found = self.base.cases()
-        return None if found is None else clip_to(_combined(found, self.matrix), *self.bounds(1))
+        return None if found is None else clip_to(_combination(found, self.matrix), *self.bounds(1))
 
     def case_of(self, records: FloatArray) -> IntArray:
         return self.base.case_of(records)
@@ -199,7 +199,7 @@ def certified_line(base: MeanDistance, matrix: FloatArray) -> CertifiedLine | No
     """
     cases = base.cases()
     if cases is not None:
-        return CertifiedLine(_combined(cases, matrix), 0.0, 0.0, np.zeros(matrix.shape[1]))
+        return CertifiedLine(_combination(cases, matrix), 0.0, 0.0, np.zeros(matrix.shape[1]))
     curved = base.curvatures()
     if curved is None:
         return None
@@ -208,11 +208,11 @@ def certified_line(base: MeanDistance, matrix: FloatArray) -> CertifiedLine | No
     # points are rounded, so that some lie further apart than others: what is certified counts the points as they are
     gaps = np.diff(grid)
     strays = np.abs(matrix).T @ second * float(gaps.max()) ** 2 / 8.0 * (1.0 + 1e-9)
-    values = _combined(base.record_features(grid[:, None]), matrix)
+    values = _combination(base.record_features(grid[:, None]), matrix)
     return CertifiedLine(values, high - low, float(gaps.min()) * (1.0 - 1e-9), strays)
 
 
-def _combined(features: FloatArray, matrix: FloatArray) -> FloatArray:
+def _combination(features: FloatArray, matrix: FloatArray) -> FloatArray:
     """Return combinations of features, added up in one order: a row's result does not depend on the rows beside it."""
     out = np.zeros((len(features), matrix.shape[1]))
     for column, weights in zip(features.T, matrix, strict=True):

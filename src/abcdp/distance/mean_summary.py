@@ -27,7 +27,7 @@ _MOST_SLOPES = 100_000  # moments times columns
 _BLOCK = 1 << 18  # features held at once when simulated datasets are encoded
 
 
-def _rounded(value: Fraction) -> float:
+def _nearest_float(value: Fraction) -> float:
     """Return the number next to a fraction, infinite where it overflows."""
     try:
         return float(value)
@@ -103,7 +103,7 @@ class Moment:
             part = (Fraction(0) if power % 2 == 0 and a < 0 < b else min(ends), max(ends))
             products = [x * y for x in (low, high) for y in part]
             low, high = min(products), max(products)
-        return _rounded(low), _rounded(high)
+        return _nearest_float(low), _nearest_float(high)
 
     def slope(self, column: int, extents: Mapping[int, float]) -> float:
         """Return the largest slope of the product along one column, each column within its extent of zero."""
@@ -111,11 +111,11 @@ class Moment:
         for other, power in self.powers:
             extent = Fraction(extents[other])
             slope *= power * extent ** (power - 1) if other == column else extent**power
-        return _rounded(slope)
+        return _nearest_float(slope)
 
     def largest(self, extents: Mapping[int, float]) -> float:
         """Return the largest absolute value of the product, each column within its extent of zero."""
-        return _rounded(
+        return _nearest_float(
             math.prod((Fraction(extents[column]) ** power for column, power in self.powers), start=Fraction(1))
         )
 
@@ -244,7 +244,7 @@ class MeanSummary(MeanDistance):
         if columns < needed:
             raise DistanceError(f"a feature uses column {needed - 1}, but records have {columns} columns.")
 
-    def _weighted(self) -> list[tuple[Moment | Histogram, float]]:
+    def _features_and_weights(self) -> list[tuple[Moment | Histogram, float]]:
         assert self.weights is not None  # noqa: S101 - set above
         return list(zip(self.features, self.weights, strict=True))
 
@@ -257,7 +257,7 @@ class MeanSummary(MeanDistance):
 
     def bounds(self, records: int) -> tuple[FloatArray, FloatArray]:
         low, high = [], []
-        for feature, weight in self._weighted():
+        for feature, weight in self._features_and_weights():
             a, b = self._range(feature) if isinstance(feature, Moment) else (0.0, 1.0)
             count = 1 if isinstance(feature, Moment) else feature.bins
             low += [weight * a] * count
@@ -276,12 +276,12 @@ class MeanSummary(MeanDistance):
 
     def record_features(self, records: FloatArray) -> FloatArray:
         parts = [
-            weight * (self._clipped(feature, records) if isinstance(feature, Moment) else feature.values(records))
-            for feature, weight in self._weighted()
+            weight * (self._values_of(feature, records) if isinstance(feature, Moment) else feature.values(records))
+            for feature, weight in self._features_and_weights()
         ]
         return np.concatenate(parts, axis=1)
 
-    def _clipped(self, moment: Moment, records: FloatArray) -> FloatArray:
+    def _values_of(self, moment: Moment, records: FloatArray) -> FloatArray:
         low, high = self._range(moment)
         return clip_to(moment.values(records, self._extents(moment)), np.array(low), np.array(high))[:, None]
 
@@ -349,7 +349,7 @@ class MeanSummary(MeanDistance):
     def diameter(self, change: Change, norm: Norm) -> float:
         bins: list[float] = []
         moments: list[tuple[Moment, float]] = []
-        for feature, weight in self._weighted():
+        for feature, weight in self._features_and_weights():
             if isinstance(feature, Moment):
                 moments.append((feature, weight))
             elif self._step(feature.column, change) > 0:
@@ -364,7 +364,7 @@ class MeanSummary(MeanDistance):
 
     def spans(self, change: Change) -> FloatArray:
         out: list[float] = []
-        for feature, weight in self._weighted():
+        for feature, weight in self._features_and_weights():
             if isinstance(feature, Moment):
                 out.append(weight * self._span(feature, change))
             else:
@@ -455,7 +455,7 @@ class _Curve:
     def matrix(self, records: FloatArray) -> FloatArray:
         padded = np.zeros((len(records), self.column + 1))
         padded[:, self.column] = records[:, 0]
-        return np.concatenate([weight * self.summary._clipped(m, padded) for m, weight in self.moments], axis=1)
+        return np.concatenate([weight * self.summary._values_of(m, padded) for m, weight in self.moments], axis=1)
 
     def rounding(self) -> float:
         return self.summary.feature_error()

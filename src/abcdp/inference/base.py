@@ -11,7 +11,7 @@ import numpy as np
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank
 from abcdp.inference.evidence import Evidence
-from abcdp.inference.resampling import resampled
+from abcdp.inference.resampling import resampled_rows
 from abcdp.simulation.model import Model
 
 
@@ -32,7 +32,7 @@ class Answer:
         """Return so many draws chosen in proportion to their weights; itself where all count the same."""
         if self.log_weights is None:
             return self
-        chosen = resampled(self.log_weights, draws, rng)
+        chosen = resampled_rows(self.log_weights, draws, rng)
         rows = None if self.rows is None else self.rows[chosen]
         return replace(self, theta=self.theta[chosen], log_weights=None, rows=rows)
 

@@ -24,8 +24,8 @@ from abcdp.errors import ReleaseError
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.evidence import Noisy, Sample
 from abcdp.inference.posterior import bank_of, summary_of
-from abcdp.inference.regression import Predictions, adjusted
-from abcdp.inference.resampling import effective_size, resampled
+from abcdp.inference.regression import Predictions, adjusted_draws
+from abcdp.inference.resampling import effective_size, resampled_rows
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 from abcdp.simulation.model import Model
@@ -97,7 +97,7 @@ def refine(
     rng = np.random.default_rng(seed)
     with progress_bar("refining, at most", simulations, progress) as advance:
         found, weights, spent = _populate(summary, model, used, goal, population, simulations, rng, advance)
-    rows = resampled(weights, draws, rng)
+    rows = resampled_rows(weights, draws, rng)
     notes = {
         "method": "refined, noise-aware weights",
         "effective_sample_size": effective_size(weights),
@@ -125,14 +125,14 @@ def _populate(
     enough, largest = _EFFECTIVE * size, _GROWTH * size
     current, power = _start(run, size, rng)
     while power < 1.0 and run.spent < most:
-        centres = current.z[resampled(current.log_weights(power), _CENTRES, rng)]
-        current, _ = run(*_proposed(centres, size, rng))
+        centres = current.z[resampled_rows(current.log_weights(power), _CENTRES, rng)]
+        current, _ = run(*_proposals(centres, size, rng))
         before, power = power, _sharpest(current, enough)
         if power <= _STALLED * before:
             if size >= largest:
                 break
             size = min(2 * size, largest)
-    centres = current.z[resampled(current.log_weights(power), _CENTRES, rng)]
+    centres = current.z[resampled_rows(current.log_weights(power), _CENTRES, rng)]
     kept = current if power >= 1.0 else None
     while (reached := 0.0 if kept is None else effective_size(kept.log_weights(1.0))) < goal:
         if run.spent >= most:
@@ -142,8 +142,8 @@ def _populate(
             )
         # as many as the weights so far promise to be enough, in steps that a lucky few cannot make too short
         needed = size if kept is None else int(1.2 * len(kept.z) * (goal / reached - 1.0)) + 1
-        fresh, _ = run(*_proposed(centres, min(max(needed, size // 2), 10 * size), rng))
-        kept = fresh if kept is None else _pooled(kept, fresh)
+        fresh, _ = run(*_proposals(centres, min(max(needed, size // 2), 10 * size), rng))
+        kept = fresh if kept is None else _union(kept, fresh)
     assert kept is not None  # noqa: S101 - something was reached
     return kept.z, kept.log_weights(1.0), run.spent
 
@@ -161,13 +161,13 @@ def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Popul
         return prior, power
     open_ended = ((-np.inf, np.inf),) * run.dimension
     sample = Sample(np.flatnonzero(fine), rows[fine], z[fine])
-    centres, log_weights, _ = adjusted(Predictions.of(run.summary, sample, rng), run.summary.centre, open_ended)
-    closer, _ = run(*_proposed(centres[resampled(log_weights, _CENTRES, rng)], size, rng))
+    centres, log_weights, _ = adjusted_draws(Predictions.of(run.summary, sample, rng), run.summary.centre, open_ended)
+    closer, _ = run(*_proposals(centres[resampled_rows(log_weights, _CENTRES, rng)], size, rng))
     found = _sharpest(closer, _EFFECTIVE * size)
     return (closer, found) if found > power else (prior, power)
 
 
-def _pooled(first: _Population, second: _Population) -> _Population:
+def _union(first: _Population, second: _Population) -> _Population:
     """Return two populations as one; each keeps the density it was drawn from, so every weight stays unbiased."""
     return _Population(
         np.concatenate([first.z, second.z]),
@@ -187,7 +187,7 @@ def _sharpest(current: _Population, enough: float) -> float:
     return max(low, 1e-12)
 
 
-def _proposed(centres: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+def _proposals(centres: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Draw from Gaussians around the centres and a share from the prior; return draws and their log density."""
     dimension = centres.shape[1]
     spread = np.cov(centres.T).reshape(dimension, dimension) + 1e-8 * np.eye(dimension)

@@ -67,7 +67,7 @@ class RegressionAdjustment(PosteriorMethod):
             return Predictions.of(summary, evidence.draws.first(MOST_ADJUSTED), rng)
 
         found = evidence.once(self.name, predictions, rng)
-        theta, log_weights, rows = adjusted(found, summary.centre, support, evidence.left_out)
+        theta, log_weights, rows = adjusted_draws(found, summary.centre, support, evidence.left_out)
         diagnostics = {
             "method": "regression adjustment",
             "effective_sample_size": effective_size(log_weights),
@@ -80,7 +80,7 @@ class RegressionAdjustment(PosteriorMethod):
         return "a regression adjustment takes their place, an approximation whose spread includes the noise."
 
 
-def adjusted(
+def adjusted_draws(
     predictions: Predictions, centre: FloatArray, support: Support, left_out: int = -1
 ) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return adjusted parameters of the draws nearest to a noisy summary, their log weights, and their numbers."""
@@ -97,9 +97,9 @@ def adjusted(
     weights = np.maximum(1.0 - apart[near] / (apart[near].max() * (1.0 + 1e-9) + 1e-300), 1e-12)  # Epanechnikov
     design = np.concatenate([np.ones((count, 1)), fitted[near] - goal], axis=1)
     chosen = predictions.theta[near]
-    widths = _widths(_shifted(chosen, design, weights), weights)
+    widths = _widths(_values_at_zero(chosen, design, weights), weights)
     stretch = _Stretch(support, widths)
-    out = stretch.back(_shifted(stretch.forth(chosen), design, weights))
+    out = stretch.back(_values_at_zero(stretch.forth(chosen), design, weights))
     return out, np.log(weights), predictions.numbers[near]
 
 
@@ -135,7 +135,7 @@ class Predictions:
         return np.asarray((summary - self.middle) @ self.weights)
 
 
-def _shifted(values: FloatArray, design: FloatArray, weights: FloatArray) -> FloatArray:
+def _values_at_zero(values: FloatArray, design: FloatArray, weights: FloatArray) -> FloatArray:
     """Return values moved along their weighted linear fit to where all regressors are 0.
 
     By the normal equations of scaled regressors, without their dependent directions. The sums are not matrix products:

@@ -8,7 +8,7 @@ from abcdp.bank import Bank
 from abcdp.inference.accepted import accepted_draws
 from abcdp.inference.base import Answer, PosteriorMethod
 from abcdp.inference.evidence import Evidence
-from abcdp.inference.resampling import resampled
+from abcdp.inference.resampling import resampled_rows
 from abcdp.simulation.model import Model
 
 ENOUGH = 50.0  # effective draws below which weights say more about luck than about the parameters
@@ -35,6 +35,6 @@ class NoiseAwareWeights(PosteriorMethod):
         """Return draws in proportion to their weights."""
         if evidence.accepted is not None:
             return accepted_draws(evidence, weighted=True)
-        rows = resampled(evidence.log_likelihoods, draws, rng)
+        rows = resampled_rows(evidence.log_likelihoods, draws, rng)
         diagnostics = {"method": "noise-aware weights", "effective_sample_size": evidence.effective_size}
         return Answer(evidence.draws.take(rows), None, rows, diagnostics)

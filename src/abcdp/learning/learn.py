@@ -13,7 +13,7 @@ from abcdp._common.storage import Folder, open_folder
 from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.distance import ClusterSummary, LearnedSummary, MeanDistance, SummaryDistance, certified_line
 from abcdp.errors import BankError, DistanceError
-from abcdp.learning.tighten import tightened
+from abcdp.learning.tighten import tightened_weights
 
 _RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
 _HELD_OUT = 5  # every fifth row judges the fit
@@ -50,8 +50,8 @@ def learn(
     rows, theta = bank.rows[fine], bank.theta[fine]
     weights, explained = _fit(base, rows, theta)
     weights = _directions(weights, rows, dims)
-    distance = _learned(base, weights, rows)
-    encoded = _encoded(bank, distance, None if to is None else open_folder(to))
+    distance = _distance_of(base, weights, rows)
+    encoded = _bank_with(bank, distance, None if to is None else open_folder(to))
     return Learned(encoded, dict(zip(bank.parameters, explained, strict=True)))
 
 
@@ -78,7 +78,7 @@ def _fit(base: SummaryDistance, rows: FloatArray, theta: FloatArray) -> tuple[Fl
     records = _records(base)
     if records is not None:
         records = np.where(_varying(rows), records - rows.mean(axis=0), 0.0)
-        weights = tightened(weights, records, (centred[~held], target[~held]), (centred[held], target[held]))
+        weights = tightened_weights(weights, records, (centred[~held], target[~held]), (centred[held], target[held]))
     return weights, [float(1.0 - v) for v in left(weights)]
 
 
@@ -105,7 +105,7 @@ def _directions(weights: FloatArray, rows: FloatArray, dims: int | None) -> Floa
     return np.asarray(weights @ vectors[:, ::-1][:, :dims])
 
 
-def _centred(weights: FloatArray, rows: FloatArray) -> FloatArray:
+def _weights_of_mean_zero(weights: FloatArray, rows: FloatArray) -> FloatArray:
     """Return weights whose values have mean zero, where a constant feature can carry the shift: less is rounded."""
     constant = np.flatnonzero(~_varying(rows) & (rows[0] != 0.0))
     if len(constant):
@@ -115,16 +115,16 @@ def _centred(weights: FloatArray, rows: FloatArray) -> FloatArray:
     return weights
 
 
-def _learned(base: SummaryDistance, weights: FloatArray, rows: FloatArray) -> LearnedSummary | ClusterSummary:
+def _distance_of(base: SummaryDistance, weights: FloatArray, rows: FloatArray) -> LearnedSummary | ClusterSummary:
     """Return the distance of these combinations of a base's summaries."""
     if isinstance(base, ClusterSummary):
         return base.along(weights)
     if isinstance(base, MeanDistance):
-        return _limited(base, _centred(weights, rows))
+        return _summary_within_limits(base, _weights_of_mean_zero(weights, rows))
     raise DistanceError(f"it is not known how far neighbours move combinations of {base.kind!r} summaries.")
 
 
-def _limited(base: MeanDistance, weights: FloatArray) -> LearnedSummary:
+def _summary_within_limits(base: MeanDistance, weights: FloatArray) -> LearnedSummary:
     """Return the learned summary with limits that no record of the domain exceeds, certified where that is possible."""
     certified = certified_line(base, weights)
     if certified is not None:
@@ -138,7 +138,7 @@ def _limited(base: MeanDistance, weights: FloatArray) -> LearnedSummary:
     return LearnedSummary(base, tuple(map(tuple, weights.tolist())), tuple(map(tuple, limits.tolist())))
 
 
-def _encoded(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Folder | None) -> Bank:
+def _bank_with(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Folder | None) -> Bank:
     """Return the bank with its rows projected, shard by shard."""
     header = replace(bank.header, distance=distance)
     if folder is not None and folder.state() in ("file", "full"):

@@ -20,7 +20,7 @@ _STEPS = 100
 _INDEPENDENT = 1e-13  # of the largest eigenvalue: directions below hold rounding alone
 
 
-def tightened(
+def tightened_weights(
     weights: FloatArray,
     records: FloatArray,
     fitted: tuple[FloatArray, FloatArray],

@@ -195,7 +195,7 @@ class Chain:
         found = [
             Entry(*row) for row in self._connection.execute(entries.select().where(entries.c.kind == Kind.REGISTERED))
         ]
-        return [self._checked(entry) for entry in sorted(found) if not names or entry.dataset in names]
+        return [self._genuine(entry) for entry in sorted(found) if not names or entry.dataset in names]
 
     def state(self, dataset: str) -> State:
         """Return the state of a dataset, once the entries that say it are known to be real."""
@@ -232,9 +232,9 @@ class Chain:
         row = self._connection.execute(query).first()
         if row is None:
             return None
-        return self._checked(Entry(*row)) if checked else Entry(*row)
+        return self._genuine(Entry(*row)) if checked else Entry(*row)
 
-    def _checked(self, entry: Entry) -> Entry:
+    def _genuine(self, entry: Entry) -> Entry:
         """Return an entry that nobody without the key has changed, or raise."""
         if (
             self._keys is None

@@ -78,11 +78,11 @@ def _sketches(key: bytes, rows: FloatArray) -> list[Hashes]:
     secret = np.frombuffer(key, dtype="<u8")
     whole = np.zeros(len(bits), dtype=np.uint64)
     for column in bits.T:
-        whole = _mixed(whole ^ column, secret)
-    return [_smallest(hashes) for hashes in (whole, *(_mixed(column, secret) for column in bits.T))]
+        whole = _keyed_hashes(whole ^ column, secret)
+    return [_smallest(hashes) for hashes in (whole, *(_keyed_hashes(column, secret) for column in bits.T))]
 
 
-def _mixed(values: Hashes, secret: Hashes) -> Hashes:
+def _keyed_hashes(values: Hashes, secret: Hashes) -> Hashes:
     """Return keyed hashes: rounds of xor, multiplication by odd numbers and shifts."""
     out = values.copy()
     with np.errstate(over="ignore"):

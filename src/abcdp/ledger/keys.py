@@ -93,19 +93,19 @@ def load(ledger: str) -> Keys:
 
 def add(ledger: str, keys: Keys) -> None:
     """Keep the keys of a new ledger."""
-    with _locked():
+    with _lock():
         _write({**_read(), ledger: keys})
 
 
 def move_anchor(ledger: str, anchor: str) -> None:
     """Remember where the anchor of a ledger lies."""
-    with _locked():
+    with _lock():
         known = _read()
         _write({**known, ledger: replace(known[ledger], anchor=anchor)})
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
+def _lock() -> Iterator[None]:
     """Keep other processes from writing the file; it is replaced as a whole, so that readers need no lock."""
     place = path()
     try:

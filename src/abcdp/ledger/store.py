@@ -36,7 +36,7 @@ class Store:
             )
         else:
             url = _with_password(url)
-            self.name = _shown(url)
+            self.name = _public_url(url)
             self._engine = _postgres_engine(url, timeout)
 
     def _connect_to_file(self) -> sqlite3.Connection:
@@ -53,7 +53,7 @@ class Store:
         """Yield the chain for reading; each query sees what is committed."""
         if self._path is not None:
             _check_file(self._path, self.name)
-        with self._translated(), self._engine.connect() as connection:
+        with self._own_errors(), self._engine.connect() as connection:
             yield Chain(connection)
 
     @property
@@ -64,7 +64,7 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Chain]:
         """Yield the chain in one transaction that keeps all other writers out."""
-        with self._translated(), self._engine.begin() as connection:
+        with self._own_errors(), self._engine.begin() as connection:
             self._lock(connection)
             yield Chain(connection)
 
@@ -94,7 +94,7 @@ class Store:
     @contextmanager
     def locked_older(self) -> Iterator[int]:
         """Keep writers of a ledger of format 1 out, and yield how many entries it has."""
-        with self._translated(), self._engine.begin() as connection:
+        with self._own_errors(), self._engine.begin() as connection:
             self._lock(connection)
             (count,) = connection.exec_driver_sql(f"SELECT count(*) FROM {OLDER}").one()  # noqa: S608
             yield int(count)
@@ -109,7 +109,7 @@ class Store:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _own_errors(self) -> Iterator[None]:
         try:
             yield
         except UnicodeDecodeError:
@@ -150,7 +150,7 @@ def _url(where: str | os.PathLike[str]) -> sa.URL:
         return url
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
-    raise LedgerError(f"a ledger lives in a SQLite file or in PostgreSQL, not in {_shown(url)!r}.")
+    raise LedgerError(f"a ledger lives in a SQLite file or in PostgreSQL, not in {_public_url(url)!r}.")
 
 
 def _check_file(path: Path, name: str) -> None:
@@ -182,7 +182,7 @@ def _with_password(url: sa.URL) -> sa.URL:
     return url if password is None else url.set(password=password)
 
 
-def _shown(url: sa.URL) -> str:
+def _public_url(url: sa.URL) -> str:
     """Return a URL that can be shown: without password, and of what follows the question mark only the names."""
     return url.set(query=dict.fromkeys(url.query, "***")).render_as_string(hide_password=True)
 

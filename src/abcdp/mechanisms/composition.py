@@ -140,7 +140,7 @@ def composed_epsilon(epsilon_each: float | Fraction, runs: int, delta: float) ->
     low = 0.0
     if composed_delta(each, runs, low) <= delta:
         return low
-    return _halved(low, high, lambda epsilon: composed_delta(each, runs, epsilon) > delta)[1]
+    return _interval_around(low, high, lambda epsilon: composed_delta(each, runs, epsilon) > delta)[1]
 
 
 @lru_cache(maxsize=1024)
@@ -163,10 +163,10 @@ def composed_share(epsilon: float, runs: int, delta: float) -> float:
     high = 2.0 * low
     while composed_delta(high, runs, goal) <= delta:
         low, high = high, 2.0 * high
-    return _halved(low, high, lambda share: composed_delta(share, runs, goal) <= delta)[0]
+    return _interval_around(low, high, lambda share: composed_delta(share, runs, goal) <= delta)[0]
 
 
-def _halved(low: float, high: float, below: Callable[[float], bool]) -> tuple[float, float]:
+def _interval_around(low: float, high: float, below: Callable[[float], bool]) -> tuple[float, float]:
     """Return a narrow interval around the place up to which a condition holds: at its low end it does."""
     for _ in range(60):
         middle = 0.5 * (low + high)

@@ -199,7 +199,7 @@ class PrivateSummary(Mechanism):
         elif distance.width(records) == 1:
             options.pop("box", None)  # for a single number it is Laplace noise
         ways = _ways(distance, records, unit, sensitivity)
-        made = (_chosen([make(moves) for moves in ways]) for make in options.values())
+        made = (_best_of([make(moves) for moves in ways]) for make in options.values())
         found = min(made, key=lambda one: one.mean_squared_error)
         check_cost(found, exact(self.epsilon))
         known = min(moves.best_known(self.epsilon, self.delta, float(ways[-1].two)) for moves in ways)
@@ -376,7 +376,7 @@ def _ways(distance: SummaryDistance, records: int, unit: Unit, sensitivity: floa
     return [*(_Enforced(way, records, unit) for way in ways), derived]
 
 
-def _chosen(made: list[SummaryCalibration]) -> SummaryCalibration:
+def _best_of(made: list[SummaryCalibration]) -> SummaryCalibration:
     """Return the calibration with the least noise of those enforced, unless what is derived has clearly less."""
     least = min(found.mean_squared_error for found in made)
     worth = [found for found in made[:-1] if found.mean_squared_error <= _WORTH**2 * least and _faithful(found)]

@@ -70,7 +70,7 @@ def load_records(source: Any, columns: list[str] | None = None) -> PrivateData:
         return source
     if not isinstance(source, str | os.PathLike):
         return PrivateData(source)
-    where, suffix, content = _fetched(os.fspath(source))
+    where, suffix, content = _source_of(os.fspath(source))
     if suffix not in FORMATS:
         raise DataError(f"{where}: unknown format {suffix!r}; use {', '.join(FORMATS)}.")
     try:
@@ -86,7 +86,7 @@ def load_records(source: Any, columns: list[str] | None = None) -> PrivateData:
     return PrivateData(_numbers(table, columns, where))
 
 
-def _fetched(place: str) -> tuple[str, str, Any]:
+def _source_of(place: str) -> tuple[str, str, Any]:
     """Return a file's name, its suffix, and what to read it from: its path, or the bytes behind a URL."""
     if not is_url(place):
         path = Path(place)

@@ -138,7 +138,7 @@ def release(
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
-    entry, calibration, source = _admitted(bank, mechanism, book, dataset, noise, memory, at_most)
+    entry, calibration, source = _admission(bank, mechanism, book, dataset, noise, memory, at_most)
     records = load_records(data, columns)
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
 
@@ -210,7 +210,7 @@ def preview(
 ) -> Preview:
     """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged."""
     bank = bank if isinstance(bank, Bank) else Bank(bank)
-    entry, calibration, _ = _admitted(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
+    entry, calibration, _ = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
     return Preview(
         guarantee=guarantee_of(mechanism, calibration, bank.distance, entry.unit),
@@ -223,7 +223,7 @@ def preview(
     )
 
 
-def _admitted(
+def _admission(
     bank: Bank, mechanism: Mechanism, book: Ledger, dataset: str, noise: str, memory: int, at_most: float | None
 ) -> tuple[Dataset, Calibration, Sampler]:
     """Return the dataset, the integers and the sampler of a request, or refuse it: by public facts alone."""

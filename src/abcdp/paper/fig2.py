@@ -109,7 +109,7 @@ def compute(config: Config, work: Work) -> dict[str, Any]:
         "sensitivity": short(sensitivity),
         "bandwidth": bank.distance.bandwidth,  # type: ignore[attr-defined]
         "nearest": [run["nearest"] for run in runs],
-        "prior": {"squared": _squared(PRIOR_MEAN), "absolute": float(np.mean(np.abs(PRIOR_MEAN - TRUTH)))},
+        "prior": {"squared": _mean_square(PRIOR_MEAN), "absolute": float(np.mean(np.abs(PRIOR_MEAN - TRUTH)))},
         "cells": [
             {
                 "accept": c,
@@ -130,7 +130,7 @@ def estimate(theta: FloatArray, chosen: Any) -> FloatArray:
     return np.asarray(theta[chosen].mean(axis=0)) if len(chosen) else PRIOR_MEAN
 
 
-def _squared(value: FloatArray) -> float:
+def _mean_square(value: FloatArray) -> float:
     return float(np.mean((value - TRUTH) ** 2))
 
 

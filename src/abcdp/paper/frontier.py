@@ -89,17 +89,17 @@ class Config:
 
 def compute(config: Config, work: Work) -> dict[str, Any]:
     """Return for each problem the error of each mechanism at each budget, and of no privacy and no data."""
-    return {"problems": [_solved(problem, number, config, work) for number, problem in enumerate(config.problems)]}
+    return {"problems": [_solution(problem, number, config, work) for number, problem in enumerate(config.problems)]}
 
 
-def _solved(problem: Problem, number: int, config: Config, work: Work) -> dict[str, Any]:
+def _solution(problem: Problem, number: int, config: Config, work: Work) -> dict[str, Any]:
     model = MODELS[problem.model]
     shard = max(1, min(1024, problem.draws // 4))
     bank = work.bank(model, draws=problem.draws, records=problem.records, seed=config.seed, shard=shard)
     learned = learn(bank)
     draws, directions = Draws(bank), Draws(learned.bank)
     trial = Trial(draws, directions, records=problem.records, unit=Unit(), seed=config.seed)
-    observed = _observed(problem, model, bank, config.datasets, stream(config.seed, 5, number))
+    observed = _observations(problem, model, bank, config.datasets, stream(config.seed, 5, number))
     settings = _settings(problem, config, trial.near_and_far(observed))
     tried = [setting for _, _, _, setting in settings]
 
@@ -136,7 +136,7 @@ def _solved(problem: Problem, number: int, config: Config, work: Work) -> dict[s
     }
 
 
-def _observed(problem: Problem, model: Model, bank: Bank, count: int, seed: int) -> SimulatedDatasets:
+def _observations(problem: Problem, model: Model, bank: Bank, count: int, seed: int) -> SimulatedDatasets:
     """Return datasets simulated at the true parameters."""
     theta = np.tile(np.array(problem.truth), (count, 1))
     references = []

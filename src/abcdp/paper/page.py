@@ -18,7 +18,7 @@ def write_page(made: Sequence[Made], path: Path) -> Path:
     environment = Environment(
         loader=PackageLoader("abcdp.reporting", "templates"), autoescape=select_autoescape(["html"])
     )
-    environment.filters["embedded"] = _embedded
+    environment.filters["embedded"] = _data_url
     claims = [claim for one in made for claim in one.claims]
     page = environment.get_template("paper.html").render(
         made=made,
@@ -33,5 +33,5 @@ def write_page(made: Sequence[Made], path: Path) -> Path:
     return path
 
 
-def _embedded(png: Path) -> str:
+def _data_url(png: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(png.read_bytes()).decode()

@@ -241,7 +241,7 @@ def plan(
     any_setting.calibrate(bank.distance, records=records, simulated=bank.records, unit=unit)
 
     draws = Draws(bank)
-    fitted = _learned(bank) if learn and menu.summarises else None
+    fitted = _learned_bank(bank) if learn and menu.summarises else None
     observed = simulated_datasets(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)
     half = len(observed) // 2
     if half < 2:
@@ -289,7 +289,7 @@ def plan(
     )
 
 
-def _learned(bank: Bank) -> Bank | None:
+def _learned_bank(bank: Bank) -> Bank | None:
     """Return the bank with a learned summary, if one can be learned and is not there already."""
     if not has_summary(bank) or isinstance(bank.distance, LearnedSummary):
         return None

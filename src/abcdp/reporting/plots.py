@@ -127,7 +127,7 @@ def _plan_candidates(axis: Any, plan: Any, colors: dict[str, str]) -> None:
     groups: dict[tuple[int, bool, str], list[Any]] = {}
     for c in sparse:
         groups.setdefault((c.draws, c.mechanism.resample, c.mechanism.noise), []).append(c)
-    shades = {draws: 0.35 + 0.65 * place for place, draws in _placed({draws for draws, _, _ in groups})}
+    shades = {draws: 0.35 + 0.65 * place for place, draws in _positions({draws for draws, _, _ in groups})}
     for (draws, resample, noise), found in groups.items():
         found.sort(key=lambda c: c.mechanism.threshold)
         axis.plot(
@@ -151,7 +151,7 @@ def _plan_candidates(axis: Any, plan: Any, colors: dict[str, str]) -> None:
         axis.set_xticks([])
 
 
-def _placed(numbers: set[int]) -> list[tuple[float, int]]:
+def _positions(numbers: set[int]) -> list[tuple[float, int]]:
     """Return numbers in falling order, each with its place from 0 to 1."""
     ordered = sorted(numbers, reverse=True)
     return [(place / max(1, len(ordered) - 1), number) for place, number in enumerate(ordered)]
