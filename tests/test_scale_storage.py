@@ -17,7 +17,9 @@ from pyarrow import fs
 import abcdp
 from abcdp._common import storage
 from abcdp._common.storage import LocalFolder, RemoteFolder, open_folder
+from abcdp.bank import register_storage
 from abcdp.errors import BankError, DataError, StorageError
+from abcdp.ledger import Ledger
 from abcdp.owner.records import load_records
 from sample_models import batched
 from scale_models import MEAN, SMALL
@@ -168,6 +170,61 @@ def test_a_file_url_is_the_folder_itself(tmp_path):
     made = abcdp.simulate(batched, MEAN, to=f"file://{tmp_path}/bank", **SMALL)
     assert abcdp.Bank(tmp_path / "bank").digest == made.digest
     assert isinstance(open_folder(f"file://{tmp_path}/bank"), LocalFolder)
+
+
+@pytest.fixture
+def schemes(monkeypatch):
+    """A registry that forgets what a test adds to it."""
+    monkeypatch.setattr(storage, "_SCHEMES", dict(storage._SCHEMES))
+    return storage._SCHEMES
+
+
+def test_urls_of_ones_own(schemes, tmp_path):
+    """A bank, records and the head of a ledger on a filesystem that one line makes known."""
+    opened = []
+
+    def lab(url):
+        opened.append(url)
+        return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), url.partition("://")[2].partition("?")[0]
+
+    with pytest.raises(StorageError, match="lab://bank: no such storage can be opened"):
+        abcdp.Bank("lab://bank")
+    register_storage("lab", lab)
+    made = abcdp.simulate(batched, MEAN, to="lab://bank/?token=sesame", **SMALL)
+    assert made.path == "lab://bank"
+    assert opened == ["lab://bank/?token=sesame"]
+    assert abcdp.Bank("LAB://bank").digest == abcdp.Bank(tmp_path / "bank").digest == made.digest
+    assert not list(tmp_path.rglob("*.tmp"))
+    np.save(tmp_path / "y.npy", np.arange(40.0))
+    assert np.array_equal(load_records("lab://y.npy").records[:, 0], np.arange(40.0))
+    book = tmp_path / "own.db"
+    Ledger.create(book, anchor="lab://heads")
+    abcdp.register(book, "d", "lab://y.npy", unit=abcdp.Unit(), epsilon=1)
+    assert list((tmp_path / "heads").rglob("latest"))
+    Ledger(book).verify()
+
+
+def test_what_is_registered_as_storage(schemes, tmp_path):
+    def locked(url):
+        raise OSError(f"wrong password in {url}")
+
+    register_storage("safe", locked)
+    with pytest.raises(StorageError) as caught:
+        abcdp.Bank("safe://user:sesame@host/bank")
+    assert "safe://host/bank: no such storage can be opened (OSError)" in str(caught.value)
+    assert "sesame" not in str(caught.value)
+    for scheme, opener, words in (
+        ("safe", locked, "safe:// are opened already"),
+        ("s3", locked, "s3:// are opened already"),
+        ("file", locked, "file:// are opened already"),
+        ("Lab", locked, "scheme='Lab'"),
+        ("c", locked, "scheme='c'"),
+        (7, locked, "scheme=7"),
+        ("lab", "locked", "lab://: give a function"),
+    ):
+        with pytest.raises(StorageError, match=words):
+            register_storage(scheme, opener)
+    assert "lab" not in schemes
 
 
 def test_secrets_of_a_url_are_not_shown(tmp_path):

@@ -1,5 +1,6 @@
 """Where banks and data live: local paths, or URLs of any filesystem that pyarrow opens (s3, gs, abfs, hdfs, file).
 
+:func:`register_storage` adds a kind of URL; banks, records and the heads of ledgers may then have such ones.
 Whatever is written appears whole or not at all: beside its place and then moved there, or by one upload where the store
 itself has that rule. Faults of the store are tried again a few times; that a file is absent is an answer, not a fault.
 """
@@ -20,6 +21,7 @@ from abcdp._common.files import MEMORY, open_regular, read_bounded, write_atomic
 from abcdp.errors import StorageError
 
 State = Literal["absent", "empty", "file", "full"]
+Opener = Callable[[str], tuple[Any, str]]  # from a URL to a filesystem with pyarrow's methods, and the path on it
 T = TypeVar("T")
 
 _PAUSES = (0.1, 0.5, 2.0)  # seconds before a store is tried again
@@ -75,13 +77,39 @@ def secrets_in(place: str) -> set[str]:
     return {word for one in found for word in (one, unquote(one), unquote_plus(one)) if word}
 
 
+def _by_pyarrow(url: str) -> tuple[Any, str]:
+    from pyarrow import fs
+
+    filesystem, path = fs.FileSystem.from_uri(url)
+    return filesystem, str(path)
+
+
+_SCHEMES: dict[str, Opener] = dict.fromkeys(
+    ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "mock"), _by_pyarrow
+)
+
+
+def register_storage(scheme: str, opener: Opener) -> None:
+    """Say what opens URLs that begin with ``scheme://``: it returns a filesystem of pyarrow's and the path on it.
+
+    Those of fsspec become such ones with pyarrow's own adapter.
+    """
+    if not isinstance(scheme, str) or not re.fullmatch(r"[a-z][a-z0-9+.-]+", scheme):
+        raise StorageError(f"scheme={scheme!r}: what a URL begins with, two or more small letters or digits.")
+    if scheme in _SCHEMES:
+        raise StorageError(f"URLs that begin with {scheme}:// are opened already: choose another word.")
+    if not callable(opener):
+        raise StorageError(f"{scheme}://: give a function from a URL to a filesystem of pyarrow's and a path on it.")
+    _SCHEMES[scheme] = opener
+
+
 def connect(url: str) -> tuple[Any, str]:
     """Return the filesystem of a URL and the path on it."""
     import pyarrow as pa
-    from pyarrow import fs
 
+    opener = _SCHEMES.get(url.partition("://")[0].lower(), _by_pyarrow)
     try:
-        filesystem, path = fs.FileSystem.from_uri(url)
+        filesystem, path = opener(url)
     except (pa.ArrowException, OSError, ValueError) as error:
         kind = type(error).__name__  # the message may repeat a password
         raise StorageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abcdp._common.storage import Folder, register_storage
 from abcdp.bank.bank import Bank
 from abcdp.bank.manifest import (
     MANIFEST,
@@ -19,6 +20,7 @@ from abcdp.bank.storage import find_shard, write_shard, write_shard_file
 __all__ = [
     "MANIFEST",
     "Bank",
+    "Folder",
     "Header",
     "Place",
     "Shard",
@@ -29,6 +31,7 @@ __all__ = [
     "header_from_json",
     "per_draw",
     "read_manifest",
+    "register_storage",
     "write_manifest",
     "write_shard",
     "write_shard_file",
