@@ -99,7 +99,7 @@ class Unit:
     def asserted_by(self) -> str:
         """Whose word it is how far neighbours are apart; empty for the kinds of the library, which prove it."""
         kind = type(self.kind)
-        return "" if kind in (Replace, AddRemove) else f"{kind.__module__}:{kind.__qualname__}"
+        return "" if kind in _PROVEN else f"{kind.__module__}:{kind.__qualname__}"
 
     def public_size(self, records: int | None) -> int:
         """Return what stands for the number of records in public: where it is private, its lower bound."""
@@ -379,3 +379,4 @@ def moved(records: FloatArray, steps: FloatArray) -> FloatArray:
 
 register_unit_kind(Replace())
 register_unit_kind(AddRemove())
+_PROVEN = frozenset(map(type, _KINDS.values()))  # those above; what comes later is somebody's word
