@@ -45,6 +45,7 @@ _BLOCK = 1 << 25  # bytes of encoded datasets compared at once
 _GROUP = 1 << 28  # bytes of distances computed in one pass over a bank that is read again
 _VALUES = 1 << 22  # numbers simulated at once
 _FLIPS = 1024  # draws over which the flip probability is averaged
+_FLIPPING = {"laplace": "laplace", "exponential": "one-sided"}  # laws whose flip probability is known
 
 
 class Draws:
@@ -372,14 +373,14 @@ class _Scans:
         return np.array(outcome.accepted, dtype=np.int64)
 
     def flips(self, calibration: Calibration) -> float:
-        """Return how often noise reverses a decision, averaged over draws; NaN where nothing is decided one by one."""
+        """Return how often noise reverses a decision, averaged over draws; NaN where that is not known."""
         decided = calibration.comparison
-        if decided is None:
+        noise: Any = None if decided is None else _FLIPPING.get(decided.distance_noise.shape)
+        if decided is None or noise is None:
             return math.nan
         if decided not in self._flips:
             b1, b2 = (float(noise.scale) * self._step for noise in (decided.threshold_noise, decided.distance_noise))  # type: ignore[arg-type]
             margins = self._some - decided.threshold * self._step
-            noise: Any = "laplace" if decided.distance_noise.shape == "laplace" else "one-sided"
             found = flip_probability(margins, scale=b1, distance_scale=b2, noise=noise)
             self._flips[decided] = float(np.mean(found))
         return self._flips[decided]
