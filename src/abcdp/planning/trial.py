@@ -379,7 +379,8 @@ class _Scans:
         if decided is None or noise is None:
             return math.nan
         if decided not in self._flips:
-            b1, b2 = (float(noise.scale) * self._step for noise in (decided.threshold_noise, decided.distance_noise))  # type: ignore[arg-type]
+            laws = decided.threshold_noise, decided.distance_noise
+            b1, b2 = (law.one_scale * self._step for law in laws)
             margins = self._some - decided.threshold * self._step
             found = flip_probability(margins, scale=b1, distance_scale=b2, noise=noise)
             self._flips[decided] = float(np.mean(found))
