@@ -10,10 +10,10 @@ import pytest
 import abcdp
 from abcdp.audit import audit, registry
 from abcdp.audit.tally import Silent
-from abcdp.errors import AuditError, MechanismError, ReleaseError
+from abcdp.errors import AuditError, DataError, MechanismError, ReleaseError, UnitError
 from abcdp.inference import methods
 from abcdp.ledger import Ledger
-from abcdp.mechanisms import MECHANISMS, register_mechanism
+from abcdp.mechanisms import MECHANISMS, Outcome, register_mechanism
 from abcdp.privacy import noise_law, unit
 from abcdp.reporting.report import report
 from outsider import NearestOne, NearestOneCalibration, register
@@ -52,7 +52,10 @@ def test_from_a_plan_to_a_report_and_an_audit(known, bank, tmp_path):
     release = abcdp.release(bank, data, plan.mechanism, ledger=path, dataset="clinic", noise="fast")
     assert Ledger(path).dataset("clinic").left_epsilon == 6
     assert len(release.accepted) == 1
-    assert (release.guarantee.basis, release.guarantee.asserted_by) == ("asserted", "outsider:NearestOne")
+    assert (release.guarantee.basis, release.guarantee.asserted_by) == (
+        "asserted",
+        "outsider:NearestOne, outsider:AddRemoveSome",
+    )
     assert release.guarantee.unit == mine
     assert abcdp.Release.from_bytes(release.to_bytes()) == release
 
@@ -62,7 +65,7 @@ def test_from_a_plan_to_a_report_and_an_audit(known, bank, tmp_path):
     page = report(release, bank, tmp_path / "r.html").read_text()
     assert "report-noisy-min over 2000 draws" in page
     assert "adding or removing up to 2 records" in page.lower()
-    assert "asserted by outsider:NearestOne" in page
+    assert "asserted by outsider:NearestOne, outsider:AddRemoveSome" in page
 
     result = audit(plan.mechanism, bank=bank, unit=mine, runs=5000, opendp_runs=0, draws=1 << 12, show=False)
     assert result.verdict == "pass"
@@ -103,6 +106,87 @@ def test_what_is_wrong_with_it_is_found(known, kind, name, wrong, words, monkeyp
     result = audit(NearestOne(1.0), unit=abcdp.Unit(), runs=0, draws=1 << 12)
     assert result.verdict == "broken"
     assert words in result.faults[0]
+
+
+def asked(bank, path, data):
+    abcdp.register(path, "clinic", data, unit=abcdp.Unit(), epsilon=10, create=True)
+    return lambda mechanism: abcdp.release(bank, data, mechanism, ledger=path, dataset="clinic", noise="fast")
+
+
+def test_integers_that_cost_more_than_it_says_are_refused_before_the_charge(known, bank, tmp_path, monkeypatch):
+    ask = asked(bank, tmp_path / "own.db", np.zeros(250))
+    monkeypatch.setattr(NearestOne, "calibrate_on", too_small_a_scale)
+    with pytest.raises(MechanismError, match="failed its own check"):
+        ask(NearestOne(0.5))
+    assert Ledger(tmp_path / "own.db").dataset("clinic").left_epsilon == 10
+
+
+def test_what_it_says_of_the_records_is_not_shown(known, bank, tmp_path, monkeypatch):
+    """Its errors may hold the integers that noise should hide, and its outcome what it did not announce."""
+
+    def telling(calibration, stream, sampler, runs=1):
+        raise MechanismError(f"the first distance is {int(next(iter(stream))[0][0])}")
+
+    ask = asked(bank, tmp_path / "own.db", np.full(250, 0.123))
+    monkeypatch.setattr(NearestOneCalibration, "run", telling)
+    with pytest.raises(DataError, match="what it said is not shown") as error:
+        ask(NearestOne(1.0))
+    assert not any(character.isdigit() for character in str(error.value))
+
+
+def test_an_outcome_that_was_not_announced_is_burnt_and_not_stored(known, bank, tmp_path, monkeypatch):
+    ask = asked(bank, tmp_path / "own.db", np.zeros(250))
+    monkeypatch.setattr(NearestOneCalibration, "run", lambda *_, **__: [Outcome(tuple(range(50)), 2000)])
+    with pytest.raises(ReleaseError, match="accepted rows do not fit"):
+        ask(NearestOne(1.0))
+    assert [entry.kind for entry in Ledger(tmp_path / "own.db").history()][-1] == "burnt"
+
+
+def test_a_release_says_that_it_is_somebodys_word(known, bank, tmp_path):
+    release = asked(bank, tmp_path / "own.db", np.zeros(250))(NearestOne(1.0))
+    values = release.to_json()
+    values["guarantee"] |= {"basis": "enforced", "asserted": False}
+    del values["guarantee"]["asserted_by"]
+    with pytest.raises(ReleaseError, match="somebody's word"):
+        abcdp.Release.from_json(values)
+
+
+class Household(unit.Replace):
+    """Four times as many records change as are counted, wherever they stand."""
+
+    name = "household"
+    keeps_positions = False
+
+    def share(self, unit, records):
+        return 4 * super().share(unit, records)
+
+
+def test_a_unit_whose_records_do_not_keep_their_places_gets_no_count_of_patients(known):
+    unit.register_unit_kind(Household())
+    mine = abcdp.Unit(neighbours="household")
+    assert MEAN.sensitivity(100, mine) == pytest.approx(4 * MEAN.sensitivity(100, abcdp.Unit()))
+    with pytest.raises(UnitError, match="patients are counted"):
+        abcdp.ClusterSummary().sensitivity(100, mine)
+
+
+def test_a_kind_of_the_library_under_another_name_is_somebodys_word(known):
+    class Patient(unit.Replace):
+        name = "patient"
+
+    unit.register_unit_kind(Patient())
+    assert abcdp.Unit(neighbours="patient").asserted_by.endswith("Patient")
+    assert abcdp.Unit().asserted_by == ""
+    kind = unit.Replace()
+    kind.name = "anything"
+    with pytest.raises(UnitError, match="stands in its class"):
+        unit.register_unit_kind(kind)
+
+    class Moving(unit.AddRemove):
+        name = "moving"
+        keeps_positions = True
+
+    with pytest.raises(UnitError, match="set keeps_positions to False"):
+        unit.register_unit_kind(Moving())
 
 
 def test_unregistered_it_is_neither_released_nor_read(bank, tmp_path):

@@ -99,6 +99,14 @@ OFFENDERS = {
         {"rooms", "owner"},
         ["abcdp.helper -> abcdp.owner.execute", "- abcdp.helper"],
     ),
+    "mechanisms run past the guard": (
+        {
+            "owner/requests.py": "from abcdp.releases.runs import run",
+            "cli/private.py": "def peek():\n    from abcdp.releases import runs\n    return runs.integers",
+        },
+        {"runs"},
+        ["abcdp.owner.requests -> abcdp.releases.runs", "abcdp.cli.private -> abcdp.releases.runs"],
+    ),
     "a new module at the top has no place": ({"helper.py": "import math"}, {"rooms"}, ["- abcdp.helper"]),
     "a new room has no place": ({"service.py": "from abcdp.errors import AbcdpError"}, {"rooms"}, ["- abcdp.service"]),
     "public rooms come to the door": (

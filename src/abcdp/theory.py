@@ -85,7 +85,7 @@ def flip_probability(
 
     True of every draw if the threshold's noise is drawn once; if it is redrawn after each accept, only of the first
     draw and of those right after an accept. With true distances of private data the result is itself private: plan
-    with simulated truths.
+    on simulated datasets.
 
     >>> flip_probability([-0.5, 0.0, 0.5, float("inf")], scale=1.0).round(3).tolist()
     [0.418, 0.5, 0.418, 0.0]
@@ -127,7 +127,7 @@ def posterior_error_bound(
     nothing is accepted, the c' accepts were flipped and e = 1, its largest value, so leaving this event out only lowers
     the mean of e. And :math:`E\,e \le E\,S/c' = \sum_t G / c'`.
 
-    With true distances of private data the result is itself private: plan with simulated truths.
+    With true distances of private data the result is itself private: plan on simulated datasets.
 
     >>> round(posterior_error_bound([0.1, 0.2, 0.9], 0.5, scale=0.05, largest=1.0), 4)
     0.0571
@@ -155,7 +155,7 @@ def posterior_error_tail(
     1 if c' = 0. Conditions and proof are those of :func:`posterior_error_bound`, with an empty private posterior too:
     the event 2K e > a holds all runs that accept nothing or, if a >= 2K, is empty.
 
-    With true distances of private data the result is itself private: plan with simulated truths.
+    With true distances of private data the result is itself private: plan on simulated datasets.
     """
     _refuse_resampling(resample)
     far, tau, size, _, b2 = _arguments(
@@ -175,7 +175,7 @@ def epsilon_for_flip(
 
     Laplace noise with the paper's scales. Infinite if none is enough: at the threshold itself half are flipped, always.
     The epsilon returned was tried and satisfies this, the float below it was tried and does not. With a true margin of
-    private data the result is itself private: plan with simulated truths.
+    private data the result is itself private: plan on simulated datasets.
 
     >>> round(epsilon_for_flip(0.05, 0.2, sensitivity=0.001, accept=10), 4)
     0.2828
@@ -197,7 +197,7 @@ def largest_accept(
 
     Laplace noise with the paper's scales; 0 if not even c = 1 will do, and never more than 2**53 - 1. The c returned
     was tried and satisfies this, c + 1 was tried and does not. With a true margin of private data the result is itself
-    private: plan with simulated truths.
+    private: plan on simulated datasets.
 
     >>> largest_accept(0.05, 0.2, epsilon=1.0, sensitivity=0.001)
     37
@@ -226,7 +226,7 @@ def smallest_records(
 
     For a distance of sensitivity `constant` / N, Laplace noise with the paper's scales. The N returned was tried and
     satisfies this, N - 1 was tried and does not. With a true margin of private data the result is itself private: plan
-    with simulated truths.
+    on simulated datasets.
 
     >>> smallest_records(0.05, 0.2, epsilon=1.0, constant=2**0.5, accept=10)
     400
@@ -360,7 +360,7 @@ def _refuse_resampling(resample: bool) -> None:
         raise TheoryError(
             "resample=True: the paper's theorem on the posterior error is false if the threshold is redrawn after each "
             "accept, since a low threshold survives rejections and later decisions flip more often than it assumes. "
-            "Simulate instead: abcdp.plan, or abcdp.experiments.public on simulated truths."
+            "Simulate instead: abcdp.plan, or abcdp.experiments.public on simulated datasets."
         )
 
 

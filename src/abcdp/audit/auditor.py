@@ -22,6 +22,7 @@ from abcdp.owner.records import PrivateData
 from abcdp.privacy.unit import Unit
 
 LONG_BANK = 140_001  # draws of a bank whose shards are longer than the blocks in which noise is made
+CUTS = 24  # events of one kind, of which sampling counts each
 _MOST = 1 << 14  # draws of the other banks
 
 

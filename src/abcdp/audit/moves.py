@@ -19,6 +19,7 @@ from abcdp.audit.checks import Move, neighbour, rows_between
 from abcdp.audit.settings import Setting, bank_of, window
 from abcdp.bank import Bank
 from abcdp.distance import Distance, MeanDistance
+from abcdp.errors import AuditError
 from abcdp.mechanisms import Calibration
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
@@ -35,6 +36,7 @@ _STRANGE = 3  # the first records of the pool: NaN and both infinities; corners 
 _SCREENED = 1 << 20  # numbers that are computed to choose the records of a setting
 _WORK = 1 << 25  # numbers that are computed to measure them
 _LEAST, _MOST = 12, 96  # pairs of datasets that are measured
+_REFUSED = 1000  # neighbours in a row that are none
 _SHRINK = 1.0 - 2.0**-40  # a direction has the length 1 up to rounding, and its move must not exceed the change
 
 
@@ -83,15 +85,19 @@ def _neighbours(setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Fl
     for first, second in pairs:
         if whole or within(first, second, setting.unit):
             yield from _datasets(setting, first, second, pool, rng)
-    while True:
+    refused = 0
+    while refused < _REFUSED:
         data = pool[rng.integers(len(pool), size=setting.records)]
         other = neighbour(data, pool, setting.unit, rng)
-        if whole or all(within(a, b, setting.unit) for a, b in zip(data, other, strict=True) if (a != b).any()):
+        if whole or all(within(a, b, setting.unit) for a, b in zip(data, other, strict=False) if (a != b).any()):
+            refused = 0
             yield data, other
+        refused += 1
+    raise AuditError(f"neighbours under {setting.unit.neighbours!r} are further apart than the change of their unit.")
 
 
 def _replaces_wholly(unit: Unit) -> bool:
-    return unit.kind.change(unit) == math.inf
+    return unit.change == math.inf
 
 
 def within(first: FloatArray, second: FloatArray, unit: Unit) -> bool:

@@ -21,9 +21,6 @@ from abcdp.mechanisms import Grid, Nearest, NearestCalibration, Outcome
 from abcdp.privacy.noise_law import Law
 from abcdp.privacy.unit import Unit
 
-_CUTS = 24
-
-
 _LEVELS = (0, 1, 4, 16, 64)
 _ODDS = np.linspace(-14.0, 14.0, 57)  # log weights of a near group against a far one, in which a choice may tell much
 
@@ -234,7 +231,7 @@ def _lots(
 
 def _spread(accept: int) -> tuple[int, ...]:
     """Return some numbers of winners up to all of them: too little noise shows elsewhere than the right one."""
-    return tuple(sorted({max(1, round(accept * part / _CUTS)) for part in range(1, _CUTS + 1)}))
+    return tuple(sorted({max(1, round(accept * part / auditor.CUTS)) for part in range(1, auditor.CUTS + 1)}))
 
 
 def _winners(calibration: NearestCalibration, far: int, apart: int) -> FloatArray:

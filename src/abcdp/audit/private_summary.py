@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from abcdp._common.arrays import IntArray
-from abcdp.audit.auditor import Auditor, Case, Neighbours, two_datasets
+from abcdp.audit.auditor import CUTS, Auditor, Case, Neighbours, two_datasets
 from abcdp.audit.exact import Computable, Loss, Pattern
 from abcdp.audit.settings import Setting, bank_of, settings_for
 from abcdp.audit.tally import Tally
@@ -21,9 +21,6 @@ from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Law
 from abcdp.privacy.unit import Unit
-
-_CUTS = 24
-
 
 _FAR = 39.0  # deviations, beyond which a Gaussian has less than 1e-300 of its mass
 _LONGEST = 1 << 21
@@ -116,7 +113,7 @@ class PrivateSummaryAuditor(Auditor):
         # in steps that suit the scale's tails, and those of noise that is too small as well
         spread, place = math.sqrt(2.0) * calibration.scale, int(corner.sum())
         return Neighbours(
-            self, bank, data, calibration, output, tuple(place + round(spread * k / 8) for k in range(_CUTS))
+            self, bank, data, calibration, output, tuple(place + round(spread * k / 8) for k in range(CUTS))
         )
 
     def statistic(self, case: Neighbours, outcomes: Sequence[Outcome]) -> IntArray:

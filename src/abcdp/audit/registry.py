@@ -18,8 +18,10 @@ AUDITORS: dict[str, Auditor] = {
 
 def register_auditor(kind: str, auditor: Auditor) -> None:
     """Say how mechanisms of this kind are audited."""
+    if not isinstance(auditor, Auditor):
+        raise AuditError(f"{auditor!r} is no auditor: give an object of a subclass of Auditor.")
     if kind in AUDITORS:
-        raise AuditError(f"mechanisms of the kind {kind!r} have an auditor already.")
+        raise AuditError(f"mechanisms of the kind {kind!r} have an auditor already: choose another kind.")
     AUDITORS[kind] = auditor
 
 

@@ -62,8 +62,8 @@ def usual_units(bank: Bank, records: int) -> list[Unit]:
 
 def window(distance: Distance, columns: int) -> tuple[FloatArray, FloatArray]:
     """Return where records matter: between the public bounds that they are clipped to, or in a guess around zero."""
-    while not hasattr(distance, "clean") and hasattr(distance, "distance"):
-        distance = distance.distance
+    while not hasattr(distance, "clean") and distance.inner:
+        distance = getattr(distance, distance.inner)
     ends = np.array([[-math.inf] * columns, [math.inf] * columns])
     low, high = distance.clean(ends) if hasattr(distance, "clean") else ends
     far = np.abs(np.array(distance.bounds(1)))

@@ -168,7 +168,9 @@ def audit(
     draws
         How many numbers a sampler draws at once while it is watched for repetition.
     """
-    rules, longest = rules_of(mechanism)
+    auditor = auditor_of(mechanism)
+    calibration = auditor.calibration(mechanism)
+    rules, longest = auditor.rules(calibration)
     settings = settings_for(mechanism, bank, unit, records)
     sources = {FastNoise: draws, OpenDPNoise: min(draws, LONG_OF_OPENDP)}
     laws = sorted({noise.law.shape for one in settings for noise in one.calibration.noises})
@@ -181,8 +183,8 @@ def audit(
         exact_losses(rules, longest),
         _samples(mechanism, longest, runs, opendp_runs, seconds, show),
         tuple(repeating),
-        getattr(rules, "delta", 0.0),  # what is spent, which may be less than the mechanism was allowed
-        _units_examined(auditor_of(mechanism), settings, show),
+        calibration.delta,  # what is spent, which may be less than the mechanism was allowed
+        _units_examined(auditor, settings, show),
         trace(mechanism, settings),
     )
 

@@ -29,8 +29,11 @@ Norm = Annotated[
 _OPTIONS = {"noise": "--noise-shape"}
 
 
-def from_options(kind: str, options: dict[str, Any]) -> Any:
-    """Return the mechanism that options describe; those that were not given are None or False."""
+def from_options(kind: str, options: dict[str, Any], usual: dict[str, Any] | None = None) -> Any:
+    """Return the mechanism that options describe; those that were not given are None or False.
+
+    `usual` says what settings are that it cannot do without and that were not given.
+    """
     from dataclasses import MISSING, fields
 
     from abcdp.errors import MechanismError
@@ -41,6 +44,7 @@ def from_options(kind: str, options: dict[str, Any]) -> Any:
     known: Any = MECHANISMS[kind]
     takes = {field.name: field.default is MISSING for field in fields(known)}
     given = {name: value for name, value in options.items() if value is not None and value is not False}
+    given = {name: value for name, value in (usual or {}).items() if takes.get(name)} | given
     missing = [_option(name) for name, needed in takes.items() if needed and name not in given]
     extra = [_option(name) for name in given if name not in takes]
     if missing or extra:

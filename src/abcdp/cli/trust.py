@@ -46,8 +46,7 @@ def audit(
 
     options: dict[str, Any] = {
         "epsilon": epsilon,
-        "accept": accept if accept is not None or mechanism == "private-summary" else 1,
-        "threshold": 0.5 if mechanism == "sparse-vector" else None,
+        "accept": accept,
         "resample": resample,
         "delta": delta,
         "split": split,
@@ -55,7 +54,7 @@ def audit(
         "gaps": gaps,
         "norm": norm,
     }
-    chosen = from_options(mechanism, options)
+    chosen = from_options(mechanism, options, usual={"accept": 1, "threshold": 0.5})
     check_results({plot: PICTURE_SIZE}, pictures=[plot])
     result = run(
         chosen,

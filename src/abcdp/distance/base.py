@@ -36,7 +36,6 @@ class Distance(abc.ABC):
     kind: ClassVar[str]
     inner: ClassVar[str] = ""  # the setting that is itself a distance, if there is one
     has_summary: ClassVar[bool] = False
-    asserted: ClassVar[bool] = False  # whether the sensitivity is the caller's word
     ordered: ClassVar[bool] = True  # whether the order of records matters
 
     # -- what a bank stores --------------------------------------------------------------------------------------------
@@ -243,13 +242,13 @@ class MeanDistance(SummaryDistance):
 
     def entry_sensitivities(self, records: int, unit: Unit) -> FloatArray:
         share = mean_sensitivity(records, unit, lambda change: 1.0)
-        return share * self.spans(unit.kind.change(unit)) * (1.0 + 1e-12)
+        return share * self.spans(unit.change) * (1.0 + 1e-12)
 
 
 def mean_sensitivity(records: int, unit: Unit, diameter: Callable[[float | tuple[float, ...]], float]) -> float:
     """Return how far neighbours move the mean of features whose diameter under a change is given."""
     unit.check_size(records)
-    return unit.kind.mean_move(unit, records, diameter(unit.kind.change(unit)))
+    return unit.kind.mean_move(unit, records, diameter(unit.change))
 
 
 def check_keeps_positions(unit: Unit, who: str) -> None:

@@ -33,11 +33,6 @@ class Clipped(Distance):
         check_clip(self.clip)
 
     @property
-    def asserted(self) -> bool:  # type: ignore[override]
-        """Whether the sensitivity is the caller's word."""
-        return self.distance.asserted
-
-    @property
     def ordered(self) -> bool:  # type: ignore[override]
         """Whether the order of records matters."""
         return self.distance.ordered

@@ -169,7 +169,7 @@ class ClusterSummary(SummaryDistance):
 
     def _moves_of_a_record(self, records: int, unit: Unit) -> FloatArray:
         """Return how far one record can move each entry of the summary, a row for each way to do it."""
-        if not unit.size_is_public:
+        if not unit.kind.keeps_positions:
             raise UnitError(
                 "patients are counted, so the number of records bounds the summary and is public: use "
                 "neighbours='replace', which covers a patient who may be absent (a record with a negative label)."

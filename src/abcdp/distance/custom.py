@@ -42,7 +42,6 @@ class CustomDistance(RawRows):
     columns: int | None = None
 
     kind: ClassVar[str] = "custom"
-    asserted: ClassVar[bool] = True
 
     def __init__(
         self,

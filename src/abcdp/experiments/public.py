@@ -15,8 +15,9 @@ from abcdp.errors import MechanismError
 from abcdp.mechanisms import Mechanism, SparseVectorCalibration
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
-from abcdp.releases.assemble import assemble, guarantee_of, run
+from abcdp.releases.assemble import assemble, guarantee_of
 from abcdp.releases.release import Release
+from abcdp.releases.runs import run
 from abcdp.sampling.seeded import SeededNoise
 
 _BLOCK_DRAWS = 1 << 20

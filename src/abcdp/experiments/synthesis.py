@@ -1,4 +1,4 @@
-"""How good private synthetic data are, measured on simulated truths."""
+"""How good private synthetic data are, measured on simulated datasets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from abcdp.simulation.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Mean distances of synthetic to true data over simulated truths, each with its standard error.
+    """Mean distances of synthetic to true data over simulated datasets, each with its standard error.
 
     `fresh` is the distance of another dataset from the true parameters themselves: what perfect knowledge would give.
     """
@@ -39,7 +39,7 @@ def synthesis_quality(
     truths: int = 50,
     seed: int,
 ) -> Quality:
-    """Measure private synthetic data on simulated truths: public information only, so it costs nothing.
+    """Measure private synthetic data on simulated datasets: public information only, so it costs nothing.
 
     For each truth, drawn from the prior, data are simulated and taken as observed; the mechanism runs with seeded
     noise, rejection ABC without noise; one synthetic dataset from each is compared with the data.

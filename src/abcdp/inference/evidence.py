@@ -23,7 +23,7 @@ from abcdp.privacy.noise_law import Law
 
 NONE_ACCEPTED = (
     "no draw was accepted, so there is no posterior. The budget is spent; for another request choose a larger "
-    "threshold, a larger bank, or plan with simulated truths first."
+    "threshold, a larger bank, or plan on simulated datasets first."
 )
 NO_SUMMARY = "the release has accepted draws and no noisy summary, which this method starts from."
 

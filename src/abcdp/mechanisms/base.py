@@ -27,6 +27,7 @@ from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.privacy.unit import Unit
 
 LARGEST_ACCEPT = 10**7
+SMALLEST_BUDGET, LARGEST_BUDGET = 1e-9, 1e6
 
 # The integers that noise hides, piece by piece, and which of them count: distances of draws, or one summary.
 Stream = Iterable[tuple[IntArray, BoolArray]]
@@ -248,7 +249,7 @@ def check_cost(calibration: Calibration, budget: Fraction) -> None:
 
 def check_epsilon(epsilon: float) -> None:
     """Raise unless epsilon can be a budget."""
-    if not is_number(epsilon) or not 1e-9 <= epsilon <= 1e6:
+    if not is_number(epsilon) or not SMALLEST_BUDGET <= epsilon <= LARGEST_BUDGET:
         raise MechanismError(f"epsilon={epsilon!r}: a budget is a number above 0 (between 1e-9 and 1e6).")
 
 

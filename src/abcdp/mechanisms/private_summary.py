@@ -49,6 +49,7 @@ from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.privacy.unit import Unit
 
 NoiseNorm = Literal["auto", "l1", "box", "l2"]
+_NORMS = {"l1": "laplace", "box": "box", "l2": "gaussian"}
 
 _FINENESS = 12  # at least 2**12 steps of sensitivity to each entry, so that crossing grid lines costs 2**-12 at most
 _BOX_STEPS = 1 << 16  # of the box in every entry: the sup norm pays nothing for crossing lines, only for rounding up
@@ -213,6 +214,8 @@ class PrivateSummary(Mechanism):
     def validate(self, outcome: Outcome, draws: int) -> None:
         if outcome.summary is None:
             raise MechanismError("it lacks the summary that its mechanism gives.")
+        if outcome.summary.law.shape not in _NORMS.values():
+            raise MechanismError(f"its noise is {outcome.summary.law.name}, which its mechanism does not draw.")
         if outcome.accepted or outcome.gaps or outcome.gap_step:
             raise MechanismError("it has accepted rows, which its mechanism does not give.")
 

@@ -47,7 +47,7 @@ def check_known(mechanism: Any) -> None:
         raise MechanismError(
             f"mechanism={type(mechanism).__name__}: give a mechanism, such as abcdp.SparseVector(...)."
         )
-    known = type(mechanism) in MECHANISMS.values()
+    known = MECHANISMS.get(mechanism.kind) is type(mechanism)
     if not known or set(vars(mechanism)) - {field.name for field in fields(mechanism)}:  # type: ignore[arg-type]
         raise MechanismError(
             f"{type(mechanism).__qualname__}, a mechanism whose rules or noise are not the library's, has no proof "

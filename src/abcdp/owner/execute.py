@@ -7,11 +7,11 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
 from abcdp.bank import Bank, check_shards, per_draw
-from abcdp.errors import AbcdpError, BankError, DataError
+from abcdp.errors import BankError, DataError, NoiseError, NoiseMissingError, StorageError
 from abcdp.mechanisms import Calibration, Outcome, Stream
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Sampler
-from abcdp.releases import assemble
+from abcdp.releases import runs as running
 
 MEMORY = 1 << 30
 
@@ -21,7 +21,7 @@ def answer(bank: Bank, data: PrivateData, calibration: Calibration, sampler: Sam
     try:
         with np.errstate(all="ignore"):  # a warning that a record overflows would tell of it
             (outcome,) = run(bank, data, calibration, sampler)
-    except AbcdpError:
+    except (BankError, StorageError, NoiseError, NoiseMissingError):  # which speak of the bank and the sampler alone
         raise
     except Exception as error:  # the cause may show values, or their number as the shape of an array
         raise DataError(
@@ -33,12 +33,12 @@ def answer(bank: Bank, data: PrivateData, calibration: Calibration, sampler: Sam
 
 def run(bank: Bank, data: PrivateData, calibration: Calibration, sampler: Sampler, runs: int = 1) -> list[Outcome]:
     """Run a mechanism many times, independently, as an audit does."""
-    return assemble.run(bank, data.records, calibration, sampler, runs)
+    return running.run(bank, data.records, calibration, sampler, runs)
 
 
 def integers(bank: Bank, data: PrivateData, calibration: Calibration) -> Stream:
     """Return the integers that noise hides, for an audit of how far neighbours move them."""
-    return assemble.integers(bank, data.records, calibration)
+    return running.integers(bank, data.records, calibration)
 
 
 def check_memory(bank: Bank, memory: int, calibration: Calibration | None = None) -> None:
@@ -50,7 +50,8 @@ def check_memory(bank: Bank, memory: int, calibration: Calibration | None = None
     if held > memory:
         raise BankError(
             f"this mechanism chooses among all {bank.draws} draws at once, which takes up to {held / 2**20:.0f} MiB, "
-            f"above memory={memory} bytes. Allow more, or use delta=0."
+            f"above memory={memory} bytes. Allow more, use a smaller bank, or a mechanism that goes through it piece "
+            "by piece, as Nearest does with delta=0."
         )
 
 

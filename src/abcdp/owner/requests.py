@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from abcdp._common.checks import is_number
 from abcdp.bank import Bank
-from abcdp.errors import DataError, MechanismError
+from abcdp.errors import DataError, DistanceError, MechanismError, UnitError
 from abcdp.mechanisms import Calibration, Mechanism, check_known
-from abcdp.mechanisms.base import exact
+from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData, load_records
 from abcdp.privacy.guarantee import Guarantee
@@ -69,10 +69,10 @@ def register(
     The records are validated here, once; the ledger keeps a keyed commitment to them, not the records.
     """
     records = load_records(data, columns)
-    if unit.size_is_public and unit.records > len(records):
-        raise DataError(f"the unit protects {unit.records} records, more than there are.")
-    if unit.at_least is not None and len(records) < unit.at_least:
-        raise DataError(f"there are fewer records than the unit's at_least={unit.at_least}.")
+    try:
+        unit.check_size(len(records))
+    except (UnitError, DistanceError):  # which may say how many there are
+        raise DataError(f"there are fewer records than the unit needs: {unit.describe()}.") from None
     if isinstance(unit.change, tuple) and len(unit.change) != records.columns:
         raise DataError(f"the unit bounds {len(unit.change)} columns, the records have {records.columns}.")
     from abcdp.ledger.book import check_registration
@@ -138,20 +138,19 @@ def release(
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
-    entry, calibration, source = _admission(bank, mechanism, book, dataset, noise, memory, at_most)
+    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most)
     records = load_records(data, columns)
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
 
     asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
     _reached("before the charge")
-    leaves, _ = mechanism.leaves(calibration, len(bank.parameters))
     charge = book.begin(
         dataset,
         asked,
-        exact(mechanism.epsilon),
-        exact(calibration.delta),
+        exact(admitted.guarantee.epsilon),
+        exact(admitted.guarantee.delta),
         purpose=purpose,
-        leaves=leaves,
+        leaves=admitted.leaves,
         actor=actor,
     )
     if isinstance(charge, bytes):
@@ -159,11 +158,12 @@ def release(
     try:
         _reached("after the charge")
         with _burning(book, charge, actor):
-            result = _run(bank, records, mechanism, calibration, source, entry, request, noise).to_bytes()
+            result = _run(bank, records, mechanism, admitted, request, noise).to_bytes()
+            made = Release.from_bytes(result)  # what nobody could read is not stored
         _reached("before storing")
-        book.finish(charge, result, left=leaves, actor=actor)
+        book.finish(charge, result, left=admitted.leaves, actor=actor)
         _reached("after storing")
-        return Release.from_bytes(result)
+        return made
     except BaseException as error:
         error.add_note(_CHARGED)
         raise
@@ -210,30 +210,45 @@ def preview(
 ) -> Preview:
     """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged."""
     bank = bank if isinstance(bank, Bank) else Bank(bank)
-    entry, calibration, _ = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
-    leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
+    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
     return Preview(
-        guarantee=guarantee_of(mechanism, calibration, bank.distance, entry.unit),
-        epsilon=exact(mechanism.epsilon),
-        delta=exact(calibration.delta),
-        left_epsilon=entry.left_epsilon,
-        left_delta=entry.left_delta,
-        leaves=leaves,
-        numbers=numbers,
+        guarantee=admitted.guarantee,
+        epsilon=exact(admitted.guarantee.epsilon),
+        delta=exact(admitted.guarantee.delta),
+        left_epsilon=admitted.entry.left_epsilon,
+        left_delta=admitted.entry.left_delta,
+        leaves=admitted.leaves,
+        numbers=admitted.numbers,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Admitted:
+    """A request that may be charged: its dataset, its integers and sampler, what it promises and what leaves."""
+
+    entry: Dataset
+    calibration: Calibration
+    sampler: Sampler
+    guarantee: Guarantee
+    leaves: str
+    numbers: int
 
 
 def _admission(
     bank: Bank, mechanism: Mechanism, book: Ledger, dataset: str, noise: str, memory: int, at_most: float | None
-) -> tuple[Dataset, Calibration, Sampler]:
-    """Return the dataset, the integers and the sampler of a request, or refuse it: by public facts alone."""
+) -> _Admitted:
+    """Return a request as it will be charged and run, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
     _check_price(mechanism, at_most)
-    source = _source(noise, calibration)
+    sampler = _source(noise, calibration)
     execute.check_memory(bank, memory, calibration)
     bank.verify()
-    return entry, calibration, source
+    guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit)
+    leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
+    return _Admitted(
+        entry=entry, calibration=calibration, sampler=sampler, guarantee=guarantee, leaves=leaves, numbers=numbers
+    )
 
 
 def _check_price(mechanism: Mechanism, at_most: float | None) -> None:
@@ -265,7 +280,9 @@ def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibrati
         raise DataError(f"dataset {entry.name!r} has {entry.columns} columns, the bank's simulations {bank.columns}.")
     size = entry.unit.public_size(entry.records)
     bank.distance.check_records(size, bank.records)
-    return mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
+    calibration = mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
+    check_cost(calibration, exact(mechanism.epsilon))
+    return calibration
 
 
 def _source(noise: str, calibration: Calibration) -> Sampler:
@@ -279,19 +296,12 @@ def _source(noise: str, calibration: Calibration) -> Sampler:
 
 
 def _run(
-    bank: Bank,
-    records: PrivateData,
-    mechanism: Mechanism,
-    calibration: Calibration,
-    source: Sampler,
-    entry: Dataset,
-    request: str,
-    noise: str,
+    bank: Bank, records: PrivateData, mechanism: Mechanism, admitted: _Admitted, request: str, noise: str
 ) -> Release:
-    outcome = execute.answer(bank, records, calibration, source)
+    outcome = execute.answer(bank, records, admitted.calibration, admitted.sampler)
     _reached("after the noise")
-    promise = guarantee_of(mechanism, calibration, bank.distance, entry.unit)
-    return assemble(bank, mechanism, outcome, promise, dataset=entry.name, request=request, noise=noise)
+    name = admitted.entry.name
+    return assemble(bank, mechanism, outcome, admitted.guarantee, dataset=name, request=request, noise=noise)
 
 
 def _reached(step: str) -> None:

@@ -31,10 +31,9 @@ from abcdp.distance import LearnedSummary
 from abcdp.errors import BankError, DistanceError, MechanismError, PlanError
 from abcdp.learning.learn import learn as learned_from
 from abcdp.mechanisms import Mechanism, mechanism_from_json
+from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
 from abcdp.planning.advice import advice, target_error
 from abcdp.planning.search import (
-    LARGEST_BUDGET,
-    SMALLEST_BUDGET,
     Candidate,
     Estimate,
     Menu,

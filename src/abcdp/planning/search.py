@@ -16,14 +16,13 @@ from abcdp.bank import Bank
 from abcdp.distance import SummaryDistance
 from abcdp.errors import MechanismError, PlanError
 from abcdp.mechanisms import MECHANISMS, Mechanism, Offer, mechanism_from_json
-from abcdp.mechanisms.base import check_accept, check_delta, check_epsilon, check_threshold
+from abcdp.mechanisms.base import LARGEST_BUDGET, check_accept, check_delta, check_epsilon, check_threshold
 from abcdp.planning.trial import MEASURES, Draws, Setting, SimulatedDatasets, Trial
 
 ACCEPTS = (10, 30, 100)
 DRAWS = 1000  # of a posterior from a private summary, where nobody says how many: as abcdp.posterior has it
 FURTHER = (16.0, 64.0, 256.0, 1024.0, 4096.0)  # beyond the curve, until the goal is reached
 _NO_NOISE = 1.05  # an error within this factor of that at the largest budget is not the noise's fault
-SMALLEST_BUDGET, LARGEST_BUDGET = 1e-9, 1e6  # what mechanisms take
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank, ShardData
 from abcdp.bank.status import OK
-from abcdp.distance import Clipped
 from abcdp.errors import NoiseError
 from abcdp.inference.evidence import Evidence, Sample, Shared
 from abcdp.inference.methods import choose
@@ -94,7 +93,9 @@ class Draws:
     def references(self, rows: IntArray) -> list[FloatArray]:
         """Return encoded datasets in the form that others are compared with."""
         distance = self.bank.distance
-        inner = distance.distance if isinstance(distance, Clipped) else distance
+        inner: Any = distance
+        while inner.inner:
+            inner = getattr(inner, inner.inner)
         found: dict[int, FloatArray] = {}
         for first, block in self.blocks():
             for row in rows[(rows >= first) & (rows < first + len(block))]:
@@ -375,7 +376,8 @@ class _Scans:
     def flips(self, calibration: Calibration) -> float:
         """Return how often noise reverses a decision, averaged over draws; NaN where that is not known."""
         decided = calibration.comparison
-        noise: Any = None if decided is None else _FLIPPING.get(decided.distance_noise.shape)
+        shapes = set() if decided is None else {decided.threshold_noise.shape, decided.distance_noise.shape}
+        noise: Any = _FLIPPING.get(shapes.pop()) if len(shapes) == 1 else None
         if decided is None or noise is None:
             return math.nan
         if decided not in self._flips:

@@ -57,6 +57,7 @@ class Gaussian(NoiseLaw):
 
     shape = "gaussian"
     name = "Gaussian"
+    norm = "L2"
     kernel: ClassVar[tuple[int, float] | None] = (2, -0.5)
 
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:
@@ -91,6 +92,7 @@ class Box(NoiseLaw):
 
     shape = "box"
     name = "box"
+    norm = "largest entry"
     kernel: ClassVar[tuple[int, float] | None] = (0, -1.0)
 
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:

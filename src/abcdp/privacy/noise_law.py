@@ -66,6 +66,9 @@ class NoiseLaw(ABC):
     name: str
     """The same as it is written in a sentence."""
 
+    norm: ClassVar[str] = "L1"
+    """What :meth:`size` measures moves by, as it is written in a sentence."""
+
     kernel: ClassVar[tuple[int, float] | None] = None
     """Where the log density is a factor times the sum of the sizes of entries in units of the scale (order 1), the sum
     of their squares (2) or the largest (0): that order and that factor, so that compiled loops can do it."""
@@ -166,7 +169,10 @@ class Law:
     def one_scale(self) -> float:
         """The scale of every entry, where it is the same."""
         if isinstance(self.scale, tuple):
-            raise LawError("a law with a scale for each entry has a variance for each entry, and probabilities too.")
+            raise LawError(
+                "a law with a scale for each entry has a variance for each entry, and probabilities too: ask for one "
+                "entry at a time, Law(shape, scale[i])."
+            )
         return self.scale
 
     def log_density(self, differences: FloatArray) -> FloatArray:

@@ -1,7 +1,7 @@
 """Whom a guarantee protects: :class:`Unit`, and which datasets are neighbours under it: :class:`UnitKind`.
 
 A kind of unit is a subclass of :class:`UnitKind`, made known by :func:`register_unit_kind`. Distances, mechanisms, the
-ledger, the planner and the audit ask the unit and never for its kind.
+ledger, the planner and the audit ask the unit and its kind, and never compare which kind it is.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Unit:
     def asserted_by(self) -> str:
         """Whose word it is how far neighbours are apart; empty for the kinds of the library, which prove it."""
         kind = type(self.kind)
-        return "" if kind in _PROVEN else f"{kind.__module__}:{kind.__qualname__}"
+        return "" if self.kind in _PROVEN else f"{kind.__module__}:{kind.__qualname__}"
 
     def public_size(self, records: int | None) -> int:
         """Return what stands for the number of records in public: where it is private, its lower bound."""
@@ -219,15 +219,11 @@ class UnitKind(ABC):
     def describe(self, unit: Unit) -> str:
         """Return the change that is hidden, in words that begin a sentence."""
 
-    def change(self, unit: Unit) -> Change:
-        """Return how far one record can be from the one that takes its place: infinity for any other."""
-        return unit.change
-
     @abstractmethod
     def share(self, unit: Unit, records: int) -> Fraction:
         """Return s, such that neighbours move a mean of features by at most s times the diameter of the features.
 
-        The diameter is that of the features of two records within :meth:`change`, and `records` is the public size.
+        The diameter is that of the features of two records within the unit's change, and `records` is the public size.
         """
 
     def mean_move(self, unit: Unit, records: int, diameter: float) -> float:
@@ -242,7 +238,7 @@ class UnitKind(ABC):
     def pair_of(
         self, unit: Unit, others: FloatArray, first: FloatArray, second: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return two neighbours made of the same records beside two that are within :meth:`change` of each other."""
+        """Return two neighbours made of the same records beside two that are within the unit's change of each other."""
 
     def usual(self, records: int, widths: FloatArray) -> list[Unit]:
         """Return units that an audit tries, given the public size and how far records can move in each column."""
@@ -259,7 +255,7 @@ class Replace(UnitKind):
     def check(self, unit: Unit) -> None:
         """Refuse a bound of the size, which is known."""
         if unit.at_least is not None:
-            raise UnitError("at_least belongs to neighbours='add-remove'; with 'replace' the size is public.")
+            raise UnitError("with neighbours='replace' the size is public: leave at_least out.")
 
     def describe(self, unit: Unit) -> str:
         """Return how many records change, and how far."""
@@ -360,6 +356,10 @@ def register_unit_kind(kind: UnitKind) -> None:
     name = getattr(kind, "name", None)
     if not isinstance(kind, UnitKind) or not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
         raise UnitError(f"{kind!r} is not a kind of unit: subclass UnitKind, with a name of small letters and dashes.")
+    if vars(kind):
+        raise UnitError(f"{name}: what a kind of unit says stands in its class, not in attributes of one object.")
+    if kind.keeps_positions and not kind.size_is_public:
+        raise UnitError(f"{name}: records that keep their places have a public number; set keeps_positions to False.")
     if name in _KINDS or name in _RESERVED:
         raise UnitError(f"units know the word {name!r} already: choose another name.")
     _KINDS[name] = kind
@@ -379,4 +379,4 @@ def moved(records: FloatArray, steps: FloatArray) -> FloatArray:
 
 register_unit_kind(Replace())
 register_unit_kind(AddRemove())
-_PROVEN = frozenset(map(type, _KINDS.values()))  # those above; what comes later is somebody's word
+_PROVEN = frozenset(_KINDS.values())  # those above, as they are; what comes later is somebody's word

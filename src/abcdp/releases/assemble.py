@@ -1,20 +1,11 @@
-"""From a bank and records to a release: a mechanism's run, its guarantee, and the only builder of a :class:`Release`.
-
-A release of private records (through ``owner.execute``), an audit and an experiment on public data share these lines.
-Whose records they are, the caller knows.
-"""
+"""From an outcome to a release: its guarantee, and the only builder of a :class:`Release`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-
-from abcdp._common.arrays import BoolArray, FloatArray
-from abcdp.bank import Bank, ShardData
+from abcdp.bank import Bank
 from abcdp.distance import Distance, basis_of
-from abcdp.mechanisms import Calibration, Mechanism, Outcome, Stream, asserted_by
+from abcdp.mechanisms import Calibration, Mechanism, Outcome, asserted_by
 from abcdp.privacy.guarantee import Basis, Guarantee
-from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
 from abcdp.releases.release import BankPrefix, Release
 
@@ -39,11 +30,11 @@ def assemble(
         mechanism=mechanism,
         guarantee=guarantee,
         noise=noise,
-        accepted=outcome.accepted,
-        examined=outcome.examined,
+        accepted=tuple(map(int, outcome.accepted)),
+        examined=int(outcome.examined),
         theta=tuple(tuple(map(float, row)) for row in bank.take(outcome.accepted)),
-        gaps=outcome.gaps,
-        gap_step=outcome.gap_step,
+        gaps=tuple(map(int, outcome.gaps)),
+        gap_step=float(outcome.gap_step),
         summary=outcome.summary,
     )
 
@@ -55,12 +46,10 @@ def guarantee_of(
 
     `by_hand` names who gave another sensitivity than the distance's own.
     """
-    who = by_hand or asserted_by(mechanism) or unit.asserted_by
-    basis: Basis = "asserted"
-    if not who:
-        basis, who = basis_of(distance)
-    if basis != "asserted":
-        basis = calibration.basis
+    basis: Basis
+    basis, who = ("asserted", by_hand) if by_hand else basis_of(distance)
+    who = ", ".join(filter(None, (asserted_by(mechanism), unit.asserted_by, who)))
+    basis = "asserted" if who else calibration.basis
     return Guarantee(
         epsilon=mechanism.epsilon,
         delta=calibration.delta,
@@ -69,29 +58,3 @@ def guarantee_of(
         basis=basis,
         asserted_by=who,
     )
-
-
-def run(bank: Bank, records: FloatArray, calibration: Calibration, sampler: Sampler, runs: int = 1) -> list[Outcome]:
-    """Run a mechanism so many times, independently, on a bank and records."""
-    return calibration.run(integers(bank, records, calibration), sampler, runs)
-
-
-def integers(bank: Bank, records: FloatArray, calibration: Calibration) -> Stream:
-    """Return the integers that a mechanism's noise hides, shard by shard."""
-    return calibration.integers(bank.distance, records, _draws(bank))
-
-
-def _draws(bank: Bank) -> Iterator[tuple[FloatArray, BoolArray]]:
-    """Yield the encoded datasets of each shard, with zeros for those that failed, and which of them did not."""
-    for shard in _read_ahead(bank):
-        yield shard.filled, shard.fine
-
-
-def _read_ahead(bank: Bank) -> Iterator[ShardData]:
-    """Yield the content of each shard, the next one being read meanwhile: noise costs about as much as reading."""
-    shards = (shard for _, shard in bank.shards())
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, shards, None)
-        while (shard := coming.result()) is not None:
-            coming = reader.submit(next, shards, None)
-            yield shard

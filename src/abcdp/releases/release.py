@@ -13,8 +13,8 @@ from typing import Any
 from abcdp._common.checks import is_number, is_whole
 from abcdp._common.files import MEMORY, load_json, read_json, write_atomically
 from abcdp._common.version import __version__
-from abcdp.errors import AbcdpError, MechanismError, ReleaseError
-from abcdp.mechanisms import Mechanism, Outcome, ReleasedSummary, mechanism_from_json
+from abcdp.errors import AbcdpError, ReleaseError
+from abcdp.mechanisms import Mechanism, Outcome, ReleasedSummary, asserted_by, mechanism_from_json
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Law
 
@@ -218,7 +218,7 @@ class Release:
                 request=str(values["request"]),
                 model=str(values["model"]),
                 parameters=tuple(map(str, values["parameters"])),
-                bank=_prefix_from_json(values["bank"]),
+                bank=BankPrefix(**values["bank"]),
                 mechanism=mechanism_from_json(values["mechanism"]),
                 guarantee=Guarantee.from_json(values["guarantee"]),
                 noise=str(values["noise"]),
@@ -240,8 +240,10 @@ class Release:
     def _check(self) -> None:
         try:
             self.mechanism.validate(self.outcome, self.bank.draws)
-        except MechanismError as error:
+        except Exception as error:  # of a mechanism from outside anything
             raise ReleaseError(str(error)) from None
+        if not self.guarantee.asserted and (asserted_by(self.mechanism) or self.guarantee.unit.asserted_by):
+            raise ReleaseError("its guarantee is somebody's word and does not say so.")
         if len(self.accepted) != len(self.theta):
             raise ReleaseError("its accepted rows and their parameters are not as many.")
         if any(len(row) != len(self.parameters) for row in self.theta):
@@ -268,16 +270,6 @@ def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise ReleaseError(f"its {name} is not a text.")
     return value
-
-
-def _prefix_from_json(values: Any) -> BankPrefix:
-    prefix = BankPrefix(**values)
-    counts = (prefix.shards, prefix.draws, prefix.failed)
-    if not all(is_whole(one, 0) for one in counts):
-        raise ReleaseError("its bank is not described by whole numbers.")
-    if not isinstance(prefix.digest, str):
-        raise ReleaseError("its bank has no digest.")
-    return prefix
 
 
 def _summary_from_json(values: Any) -> ReleasedSummary | None:

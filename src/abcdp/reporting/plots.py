@@ -126,7 +126,8 @@ def _plan_candidates(axis: Any, plan: Any, colors: dict[str, str]) -> None:
     sparse = [c for c in plan.candidates if hasattr(c.mechanism, "threshold")]
     groups: dict[tuple[int, bool, str], list[Any]] = {}
     for c in sparse:
-        groups.setdefault((c.draws, c.mechanism.resample, c.mechanism.noise), []).append(c)
+        key = c.draws, getattr(c.mechanism, "resample", False), getattr(c.mechanism, "noise", "laplace")
+        groups.setdefault(key, []).append(c)
     shades = {draws: 0.35 + 0.65 * place for place, draws in _positions({draws for draws, _, _ in groups})}
     for (draws, resample, noise), found in groups.items():
         found.sort(key=lambda c: c.mechanism.threshold)
