@@ -225,7 +225,7 @@ def test_wrong_columns_at_registration(tmp_path, records):
     (tmp_path / "y.csv").write_text("x,y\n1,2\n")
     for options, message in [
         ({"columns": ["z"]}, "no column 'z'"),
-        ({"unit": abcdp.Unit(records=2)}, "more than there are"),
+        ({"unit": abcdp.Unit(records=2)}, "fewer records than the unit needs"),
         ({"unit": abcdp.Unit(neighbours="add-remove", at_least=5)}, "fewer records than"),
         ({"unit": abcdp.Unit(change=(1.0, 1.0, 1.0))}, "bounds 3 columns"),
     ]:
