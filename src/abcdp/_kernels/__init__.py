@@ -1,8 +1,8 @@
 """The hot loops, twice: `compiled` (numba) and `plain` (numpy), with the same functions and the same numbers.
 
 Callers ask :func:`kernels` for the module to use. Every function works on plain arrays, holds no state and, when
-compiled,
-releases the interpreter lock, so that parallelism is the caller's: one thread per shard, never threads inside a kernel.
+compiled, releases the interpreter lock, so that parallelism is the caller's: one thread per shard, never threads inside
+a kernel.
 """
 
 from __future__ import annotations

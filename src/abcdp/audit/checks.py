@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from abcdp._common.arrays import FloatArray
 from abcdp.distance import Distance
 from abcdp.privacy.unit import Unit
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Private mechanisms: descriptions, integers and runs over given integers. No data, no randomness of their own."""
+"""Private mechanisms: descriptions, integers and runs over given integers. They hold no data and draw no randomness."""
 
 from __future__ import annotations
 

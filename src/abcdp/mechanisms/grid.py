@@ -1,9 +1,8 @@
 """The public grid on which distances become integers.
 
 With |computed - true| <= error, neighbours' computed distances differ by at most sensitivity + 2 error; rounding both
-down to
-a grid of step g moves them apart by at most ceil of that over g. (Rounding to the nearest even would not: a move of
-one step can become two.) The step is a power of two, so the division is exact.
+down to a grid of step g moves them apart by at most ceil of that over g. (Rounding to the nearest even would not: a
+move of one step can become two.) The step is a power of two, so the division is exact.
 """
 
 from __future__ import annotations

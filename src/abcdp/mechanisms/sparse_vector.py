@@ -1,10 +1,9 @@
 r"""The paper's Algorithm 1: accept draws whose noisy distance is below a noisy threshold, and stop after c of them.
 
 With threshold noise of scale :math:`s_1`, distance noise of scale :math:`s_2` and integer sensitivity :math:`\Delta`,
-one threshold
-draw costs :math:`\Delta/s_1 + 2c\Delta/s_2` and a new threshold after each accept :math:`c(\Delta/s_1 + 2\Delta/s_2)`,
-with Laplace noise on both sides or one-sided exponential noise that lowers both. The proof stands in
-``docs/proofs/sparse_vector.md``.
+one threshold draw costs :math:`\Delta/s_1 + 2c\Delta/s_2` and a new threshold after each accept
+:math:`c(\Delta/s_1 + 2\Delta/s_2)`, with Laplace noise on both sides or one-sided exponential noise that lowers both.
+The proof stands in ``docs/proofs/sparse_vector.md``.
 """
 
 from __future__ import annotations
