@@ -141,7 +141,7 @@ class Menu:
             check_accept(count)
         for tau in thresholds:
             check_threshold(tau)
-        if resample not in (None, True, False):
+        if resample is not None and not isinstance(resample, bool):
             raise MechanismError(f"resample={resample!r}: True or False.")
         return cls(kinds, accepts, (DRAWS,) if accept is None else accepts, thresholds, resample, delta)
 
