@@ -151,6 +151,24 @@ def test_a_release_says_that_it_is_somebodys_word(known, bank, tmp_path):
         abcdp.Release.from_json(values)
 
 
+def test_another_class_of_the_same_name_is_another_unit(known, bank, tmp_path, monkeypatch):
+    """A dataset keeps the unit it was registered with, not its name alone."""
+    path, mine = tmp_path / "own.db", abcdp.Unit(records=2, neighbours="add-remove-some", at_least=200)
+    abcdp.register(path, "clinic", np.zeros(250), unit=mine, epsilon=10, create=True)
+
+    class AddRemoveSome(type(mine.kind)):
+        """A hundredth of what it should be."""
+
+        def share(self, unit, records):
+            return super().share(unit, records) / 100
+
+    monkeypatch.setitem(unit._KINDS, "add-remove-some", AddRemoveSome())
+    with pytest.raises(UnitError, match="register the kind that was meant"):
+        abcdp.release(bank, np.zeros(250), abcdp.Nearest(1.0, 3), ledger=path, dataset="clinic")
+    with pytest.raises(UnitError, match="register the kind that was meant"):
+        abcdp.Unit.from_json(abcdp.Unit().to_json() | {"asserted_by": "somebody:Else"})
+
+
 class Household(unit.Replace):
     """Four times as many records change as are counted, wherever they stand."""
 
@@ -213,6 +231,16 @@ def test_no_name_is_taken_twice(known):
 
     with pytest.raises(MechanismError, match="a name other than"):
         register_mechanism(Better)
+
+    @dataclass(frozen=True)
+    class Other(abcdp.PrivateSummary):
+        """Neither the one nor the other."""
+
+        kind = "other"
+        answers = "distances"
+
+    with pytest.raises(MechanismError, match="is a DistanceMechanism"):
+        register_mechanism(Other)
     with pytest.raises(MechanismError, match="dataclass that derives from Mechanism"):
         register_mechanism(dict)
     with pytest.raises(AuditError, match="an auditor already"):

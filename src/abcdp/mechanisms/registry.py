@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from abcdp.errors import MechanismError
-from abcdp.mechanisms.base import Mechanism
+from abcdp.mechanisms.base import DistanceMechanism, Mechanism
 from abcdp.mechanisms.nearest import Nearest
 from abcdp.mechanisms.private_summary import PrivateSummary
 from abcdp.mechanisms.sparse_vector import SparseVector
@@ -25,6 +25,10 @@ def register_mechanism(kind: Any) -> Any:
         raise MechanismError(f"{kind!r}: register a dataclass that derives from Mechanism.")
     if not isinstance(getattr(kind, "kind", None), str) or kind.kind in MECHANISMS:
         raise MechanismError(f"{kind.__qualname__}: give it a `kind`, a name other than {', '.join(MECHANISMS)}.")
+    if (getattr(kind, "answers", None) == "distances") != issubclass(kind, DistanceMechanism):
+        raise MechanismError(
+            f"{kind.__qualname__}: what answers with draws by distance is a DistanceMechanism."
+        )
     MECHANISMS[kind.kind] = kind
     return kind
 

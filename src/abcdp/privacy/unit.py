@@ -133,6 +133,8 @@ class Unit:
             out["at_least"] = self.at_least
         if self.name:
             out["name"] = self.name
+        if self.asserted_by:  # another class of that name is another unit
+            out["asserted_by"] = self.asserted_by
         return out
 
     @classmethod
@@ -140,11 +142,17 @@ class Unit:
         """Return the unit that :meth:`to_json` wrote."""
         try:
             values = dict(values)
-            change = values.pop("change")
+            change, whose = values.pop("change"), values.pop("asserted_by", "")
             bounds = [math.inf if c == "any" else c for c in (change if isinstance(change, list) else [change])]
-            return cls(change=tuple(bounds) if isinstance(change, list) else bounds[0], **values)
+            found = cls(change=tuple(bounds) if isinstance(change, list) else bounds[0], **values)
         except (KeyError, TypeError, ValueError) as error:
             raise UnitError(f"not a unit of privacy: {error}") from None
+        if found.asserted_by != whose:
+            raise UnitError(
+                f"neighbours={found.neighbours!r} is a unit of {whose or 'the library'}, and here that of "
+                f"{found.asserted_by or 'the library'}: register the kind that was meant."
+            )
+        return found
 
     @classmethod
     def parse(cls, text: str) -> Unit:
