@@ -21,6 +21,7 @@ from abcdp.distance import (
     Moment,
     PairedClipped,
     SummaryDistance,
+    basis_of,
     distance_from_json,
 )
 from abcdp.distance.features import QuadratureFeatures, WaveFeatures, kernel_at, kernel_drop
@@ -372,9 +373,9 @@ def test_a_clipped_distance_is_the_smaller_of_the_two():
     assert clipped.between(x, y) == inner.between(x, y) < 0.3
     assert clipped.between(x, far) == 0.3 == clipped.largest(50)
     assert not clipped.has_summary
-    assert not clipped.asserted
+    assert basis_of(clipped) == ("derived", "")
     assert clipped.numerical_error(50) == inner.numerical_error(50)
-    assert Clipped(CustomDistance(max, 1.0, largest=2.0), 0.5).asserted
+    assert basis_of(Clipped(CustomDistance(max, 1.0, largest=2.0), 0.5))[0] == "asserted"
     fitted = Clipped(MMD(0.6, features="exact"), 0.3).fitted(2)
     assert isinstance(fitted.distance, MMD)
     assert fitted.distance.columns == 2
@@ -391,7 +392,7 @@ def test_a_custom_distance_counts_every_failure_as_the_largest():
     rows = np.arange(9.0)[:, None]
     got = distance.compare(rows, distance.reference([0.0]))
     assert got.tolist() == [2.0, 2.0, 2.0, 0.0, 0.25, 2.0, 2.0, 2.0, 2.0]
-    assert distance.asserted
+    assert basis_of(distance) == ("asserted", "own")
     assert distance.numerical_error(1) == 2e-12
     assert distance.largest(1) == 2.0
     assert distance.sensitivity(10, Unit()) == 0.1

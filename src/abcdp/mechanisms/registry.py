@@ -26,9 +26,7 @@ def register_mechanism(kind: Any) -> Any:
     if not isinstance(getattr(kind, "kind", None), str) or kind.kind in MECHANISMS:
         raise MechanismError(f"{kind.__qualname__}: give it a `kind`, a name other than {', '.join(MECHANISMS)}.")
     if (getattr(kind, "answers", None) == "distances") != issubclass(kind, DistanceMechanism):
-        raise MechanismError(
-            f"{kind.__qualname__}: what answers with draws by distance is a DistanceMechanism."
-        )
+        raise MechanismError(f"{kind.__qualname__}: what answers with draws by distance is a DistanceMechanism.")
     MECHANISMS[kind.kind] = kind
     return kind
 
