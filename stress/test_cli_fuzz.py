@@ -146,7 +146,7 @@ def serve(folder: Path) -> None:
             running[pid] = number, time.monotonic()
         pid, status = os.waitpid(-1, os.WNOHANG)
         for late, (_, began) in running.items():
-            if time.monotonic() - began > _SECONDS:
+            if late != pid and time.monotonic() - began > _SECONDS:  # that one has ended by itself
                 os.kill(late, signal.SIGKILL)
         if pid:
             number, began = running.pop(pid)
