@@ -8,6 +8,7 @@ The proof stands in ``docs/proofs/sparse_vector.md``.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -64,7 +65,7 @@ class SparseVectorCalibration(ByDistance):
     def noises(self) -> tuple[Noise, ...]:
         return Noise(Law(self.noise, self.threshold_scale)), Noise(Law(self.noise, self.distance_scale))
 
-    @property
+    @functools.cached_property
     def comparison(self) -> Comparison:
         return Comparison(self.threshold, *(noise.law for noise in self.noises))
 
