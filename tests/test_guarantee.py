@@ -291,6 +291,16 @@ def test_a_guarantee_is_as_weak_as_its_weakest_ground():
     assert (theirs.basis, theirs.asserted_by) == ("asserted", f"{HERE}:Own")
 
 
+def test_somebodys_word_is_one_though_nobody_is_named():
+    def nameless(simulated, observed):
+        return 0.0
+
+    nameless.__name__ = ""
+    distance = abcdp.CustomDistance(nameless, 0.1, largest=1.0, columns=1)
+    found = SCAN.calibrate(distance, records=300, simulated=300, unit=Unit())
+    assert guarantee_of(SCAN, found, distance, Unit()).basis == "asserted"
+
+
 def test_a_sensitivity_given_by_hand_is_asserted():
     bank = abcdp.simulate(batched, MEAN, draws=50, records=300, seed=1)
     data = np.zeros(300)

@@ -125,7 +125,8 @@ def test_what_it_says_of_the_records_is_not_shown(known, bank, tmp_path, monkeyp
     """Its errors may hold the integers that noise should hide, and its outcome what it did not announce."""
 
     def telling(calibration, stream, sampler, runs=1):
-        raise MechanismError(f"the first distance is {int(next(iter(stream))[0][0])}")
+        number = int(next(iter(stream))[0][0])
+        sampler.laplace(-number, 1)  # refused, with the number
 
     ask = asked(bank, tmp_path / "own.db", np.full(250, 0.123))
     monkeypatch.setattr(NearestOneCalibration, "run", telling)

@@ -7,7 +7,7 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
 from abcdp.bank import Bank, check_shards, per_draw
-from abcdp.errors import BankError, DataError, NoiseError, NoiseMissingError, StorageError
+from abcdp.errors import BankError, DataError, StorageError
 from abcdp.mechanisms import Calibration, Outcome, Stream
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Sampler
@@ -21,7 +21,7 @@ def answer(bank: Bank, data: PrivateData, calibration: Calibration, sampler: Sam
     try:
         with np.errstate(all="ignore"):  # a warning that a record overflows would tell of it
             (outcome,) = run(bank, data, calibration, sampler)
-    except (BankError, StorageError, NoiseError, NoiseMissingError):  # which speak of the bank and the sampler alone
+    except (BankError, StorageError):  # which speak of the bank alone
         raise
     except Exception as error:  # the cause may show values, or their number as the shape of an array
         raise DataError(

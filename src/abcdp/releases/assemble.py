@@ -49,7 +49,7 @@ def guarantee_of(
     basis: Basis
     basis, who = ("asserted", by_hand) if by_hand else basis_of(distance)
     who = ", ".join(filter(None, (asserted_by(mechanism), unit.asserted_by, who)))
-    basis = "asserted" if who else calibration.basis
+    basis = "asserted" if who or basis == "asserted" else calibration.basis
     return Guarantee(
         epsilon=mechanism.epsilon,
         delta=calibration.delta,
