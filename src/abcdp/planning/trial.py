@@ -94,7 +94,7 @@ class Draws:
         """Return encoded datasets in the form that others are compared with."""
         distance = self.bank.distance
         inner: Any = distance
-        while inner.inner:
+        while not inner.has_summary and inner.inner:
             inner = getattr(inner, inner.inner)
         found: dict[int, FloatArray] = {}
         for first, block in self.blocks():
