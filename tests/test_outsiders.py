@@ -11,6 +11,7 @@ import abcdp
 from abcdp.audit import audit, registry
 from abcdp.audit.tally import Silent
 from abcdp.errors import AuditError, DataError, MechanismError, ReleaseError, UnitError
+from abcdp.experiments.public import public_release
 from abcdp.inference import methods
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import MECHANISMS, Outcome, register_mechanism
@@ -149,6 +150,14 @@ def test_a_release_says_that_it_is_somebodys_word(known, bank, tmp_path):
     values["guarantee"] |= {"basis": "enforced", "asserted": False}
     del values["guarantee"]["asserted_by"]
     with pytest.raises(ReleaseError, match="somebody's word"):
+        abcdp.Release.from_json(values)
+
+
+@pytest.mark.parametrize("shape", ["gumbel", "exponential", "two-laplace"])
+def test_a_summary_with_noise_that_its_mechanism_does_not_draw_is_refused(known, bank, shape):
+    values = public_release(bank, np.zeros(300), abcdp.PrivateSummary(1.0), unit=abcdp.Unit(), seed=1).to_json()
+    values["summary"]["law"]["shape"] = shape
+    with pytest.raises(ReleaseError, match="which its mechanism does not draw"):
         abcdp.Release.from_json(values)
 
 
