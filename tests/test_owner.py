@@ -203,7 +203,7 @@ def test_private_records_do_not_travel(records):
         (lambda p: [(p / "a.xlsx").write_text("1"), p / "a.xlsx"][1], "unknown format"),
         (
             lambda p: [(p / "w.csv").write_text("a,b\n1,sevenfold\n"), p / "w.csv"][1],
-            "column 2 does not hold numbers",
+            "column 'b' does not hold numbers",
         ),
         # without a line of names the first record is taken for one, and would be quoted as such
         (lambda p: [(p / "h.csv").write_text("sevenfold,1\ntwofold,2\n"), p / "h.csv"][1], "column 1 does not hold"),

@@ -10,7 +10,7 @@ import pytest
 
 import abcdp
 from abcdp.ledger import Ledger
-from abcdp.owner import requests
+from abcdp.owner.records import load_records
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])
@@ -77,7 +77,7 @@ def test_a_private_number_of_records_is_nowhere(tmp_path, monkeypatch, capfd, ca
     with monkeypatch.context() as patched:
         patched.setattr(abcdp.MeanSummary, "summary", no_memory)
         fail("computing on the records failed", request="huge")
-    texts += [repr(requests.load_records(records)), str(requests.load_records(records))]
+    texts += [repr(load_records(records)), str(load_records(records))]
     entry = Ledger("own.db").dataset("d")
     texts += [repr(entry), str(Ledger("own.db").datasets())]
     release = abcdp.Release.load("r.json")

@@ -12,7 +12,7 @@ import typer
 
 from abcdp._common.text import harmless
 from abcdp.cli.output import Json, show
-from abcdp.cli.private import Columns, names
+from abcdp.cli.private import Categories, Columns, Dates, Decimal, Separator, reading
 
 app = typer.Typer(help="The owner's ledger of privacy budgets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -44,6 +44,10 @@ def create(
     purpose: Annotated[str, typer.Option(help="Why these records are opened to questions.")] = "",
     actor: Actor = None,
     columns: Columns = None,
+    date: Dates = None,
+    category: Categories = None,
+    separator: Separator = "",
+    decimal: Decimal = "",
     anchor: Annotated[
         str, typer.Option(help="Where to keep the head of a new ledger: the URL of other storage than this machine's.")
     ] = "",
@@ -70,12 +74,12 @@ def create(
             unit=whom,
             epsilon=epsilon,
             delta=delta,
-            columns=names(columns),
             description=description,
             purpose=purpose,
             actor=actor,
             create=missing,
             anchor=anchor,
+            **reading(columns, date, category, separator, decimal),
         )
     for warning in said:
         typer.echo(f"note: {warning.message}", err=True)
@@ -257,4 +261,17 @@ def _values_of(entry: Any, exact: bool) -> dict[str, Any]:
         "delta": amount(entry.delta),
         "delta_left": amount(entry.left_delta),
         "description": entry.description,
+        **_reading_of(entry, exact),
     } | ({"closed": True} if entry.closed else {})
+
+
+def _reading_of(entry: Any, exact: bool) -> dict[str, Any]:
+    """Return how columns became numbers: a modeler simulates the same numbers."""
+    if exact or not entry.reading:
+        return {"reading": dict(entry.reading)} if entry.reading else {}
+    said = entry.reading
+    lines = [f"{column}: days since {origin}" for column, origin in said.get("dates", {}).items()]
+    for column, levels in said.get("categories", {}).items():
+        lines.append(f"{column}: " + ", ".join(f"{number} = {level}" for number, level in enumerate(levels)))
+    columns = {"columns": ", ".join(said["columns"])} if "columns" in said else {}
+    return columns | ({"numbers": "; ".join(lines)} if lines else {})

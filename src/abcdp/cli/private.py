@@ -12,10 +12,20 @@ from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, 
 from abcdp.cli.models import find_model
 from abcdp.cli.output import Json, Memory, say, show
 from abcdp.cli.results import PAGE_SIZE, check_results
-from abcdp.errors import AbcdpError, MechanismError
+from abcdp.errors import AbcdpError, DataError, MechanismError
 
 _RELEASE_HEAD, _NUMBER_SIZE = 1 << 16, 28  # bytes
 Columns = Annotated[str | None, typer.Option(help="Columns of the data file to use, separated by commas.")]
+Dates = Annotated[
+    list[str] | None,
+    typer.Option("--date", help="A column of dates and a public origin, COLUMN:2024-01-08: they become days since it."),
+]
+Categories = Annotated[
+    list[str] | None,
+    typer.Option("--category", help="A column and all its public levels, COLUMN:A,B,C: they become 0, 1, 2."),
+]
+Separator = Annotated[str, typer.Option(help="What stands between the cells of a CSV file, such as ; or tab.")]
+Decimal = Annotated[str, typer.Option(help="What stands before decimals in a CSV file: . or a comma.")]
 
 
 def join(app: typer.Typer) -> None:
@@ -29,6 +39,34 @@ def join(app: typer.Typer) -> None:
 def names(columns: str | None) -> list[str] | None:
     """Return the names in a list with commas."""
     return [name.strip() for name in columns.split(",")] if columns else None
+
+
+def reading(
+    columns: str | None, dates: list[str] | None, categories: list[str] | None, separator: str, decimal: str
+) -> dict[str, Any]:
+    """Return how a data file is read, as the options say."""
+    return {
+        "columns": names(columns),
+        "dates": _of_columns("--date", dates, "onset:2024-01-08"),
+        "categories": {
+            column: levels.split(",") for column, levels in _of_columns("--category", categories, "ward:A,B,C").items()
+        },
+        "separator": "\t" if separator in ("tab", "\\t") else separator,
+        "decimal": decimal,
+    }
+
+
+def _of_columns(option: str, texts: list[str] | None, example: str) -> dict[str, str]:
+    """Return what is said of each column as COLUMN:TEXT."""
+    found: dict[str, str] = {}
+    for text in texts or []:
+        column, colon, rest = text.partition(":")
+        if not (column and colon and rest):
+            raise DataError(f"{option} {text!r}: write the column, a colon and what it needs, as {option} {example}.")
+        if column in found:
+            raise DataError(f"{option}: column {column!r} is given twice.")
+        found[column] = rest
+    return found
 
 
 def release(
@@ -58,6 +96,10 @@ def release(
         int, typer.Option(min=1, help="MiB that reading the bank may take; one with larger shards is refused.")
     ] = 1024,
     columns: Columns = None,
+    date: Dates = None,
+    category: Categories = None,
+    separator: Separator = "",
+    decimal: Decimal = "",
     at_most: Annotated[
         float | None,
         typer.Option(help="The largest epsilon that this may cost; needed with --plan where nobody can be asked."),
@@ -82,6 +124,7 @@ def release(
         "gaps": gaps,
         "norm": norm,
     }
+    how = reading(columns, date, category, separator, decimal)
     opened = Bank(bank, memory=memory << 20)
     chosen = _mechanism(opened, plan, mechanism, options)
     check_results({out: _release_size(opened, chosen)})
@@ -93,7 +136,7 @@ def release(
     if plan is not None and at_most is None:
         at_most = _agreed_price(opened, chosen, asked)
     with _working("releasing"):
-        made = answer(opened, data, chosen, request=request, columns=names(columns), at_most=at_most, **asked, **who)
+        made = answer(opened, data, chosen, request=request, at_most=at_most, **how, **asked, **who)
     try:
         made.save(out)
         guarantee = made.guarantee.to_json() if as_json else made.guarantee.describe()

@@ -10,7 +10,7 @@ import secrets
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -36,7 +36,8 @@ _LONGEST_NAME = 200
 class Dataset:
     """A registered dataset: whom its guarantees protect, what it may spend in all, and what it has spent.
 
-    `records` is known only where the unit makes the size public.
+    `records` is known only where the unit makes the size public. `reading` is what was said of the file's columns:
+    which of them, the origins of dates, the levels of categories.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Dataset:
     records: int | None
     description: str
     closed: bool = False
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def left_epsilon(self) -> Fraction:
@@ -132,9 +134,11 @@ class Ledger:
         description: str = "",
         purpose: str = "",
         actor: str | None = None,
+        reading: Mapping[str, Any] | None = None,
     ) -> Dataset:
         """Enter a dataset with its total budget, and commitments to its records that reveal nothing about them.
 
+        `reading` says, in public words, how columns of a file became these numbers.
         Warns of :class:`NearCopyWarning` where they are much like those of another dataset.
         """
         budget = check_registration(name, unit, epsilon, delta, description, purpose, actor)
@@ -146,9 +150,14 @@ class Ledger:
             "unit": unit.to_json(), "columns": rows.shape[1], "records": records, "description": description,
             "ordered": commit_ordered(key, rows), "purpose": purpose,
         }  # fmt: skip
+        if reading:
+            body["reading"] = dict(reading)
         with self._appending() as chain:
             if chain.registrations(name):
-                raise LedgerError(f"dataset {name!r} is already registered; its budget can be lowered, never raised.")
+                raise LedgerError(
+                    f"dataset {name!r} is already registered; its budget can be lowered, never raised. Ask for "
+                    "releases under this name, or give other records another one."
+                )
             for one in self._keys.commitments:
                 if same := chain.find(Kind.REGISTERED, commit(one, rows)):
                     raise LedgerError(
@@ -463,6 +472,7 @@ def _dataset(entry: Entry, state: State) -> Dataset:
         records=values["records"],
         description=values["description"],
         closed=state.closed,
+        reading=values.get("reading", {}),
     )
 
 

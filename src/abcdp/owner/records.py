@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-import re
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,8 +15,23 @@ import numpy.typing as npt
 from abcdp._common.arrays import FloatArray
 from abcdp._common.storage import connect, is_url, shown
 from abcdp.errors import DataError
+from abcdp.owner.reading import Reading
+from abcdp.owner.tables import from_csv, from_frame, from_parquet, is_frame, numbers
 
 FORMATS = (".csv", ".parquet", ".npy")
+_WAY_OUT = (
+    "Dates and categories become numbers in a table with names, a data frame or a file: say dates={'onset': "
+    "'2024-01-08'} or categories={'ward': ['A', 'B']}, with a public origin or all levels."
+)
+_NO_NUMBERS = {
+    "c": "complex numbers",
+    "M": "dates",
+    "m": "durations",
+    "O": "objects",
+    "V": "structured",
+    "S": "text",
+    "U": "text",
+}
 
 
 class PrivateData:
@@ -28,9 +44,11 @@ class PrivateData:
 
     def __init__(self, records: npt.ArrayLike) -> None:
         try:
-            array = np.array(records, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise DataError("records must be numbers, a row each.") from None  # the cause would show a value
+            array = _floats(records)
+        except DataError:
+            raise
+        except (TypeError, ValueError, OverflowError):  # the cause would show a value
+            raise DataError(f"records must be numbers, a row each. {_WAY_OUT}") from None
         except MemoryError:
             raise DataError("the records do not fit into memory.") from None  # the cause would show their number
         if array.ndim == 1:
@@ -60,30 +78,73 @@ class PrivateData:
         raise TypeError("private records are not pickled")
 
 
-def load_records(source: Any, columns: list[str] | None = None) -> PrivateData:
-    """Return records from an array, or from a CSV, Parquet or .npy file, by its path or URL.
+def _floats(records: Any) -> FloatArray:
+    """Return an array or lists as float64; raise where numpy would change what they mean in silence."""
+    found = np.asarray(records)
+    if found.dtype.kind in _NO_NUMBERS and not (found.dtype.kind == "O" and _are_numbers(records, found)):
+        raise DataError(f"records must be numbers; these are {_NO_NUMBERS[found.dtype.kind]}. {_WAY_OUT}")
+    if isinstance(records, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(records.astype(np.float64), np.nan))
+    return np.array(found, dtype=np.float64)
 
-    `columns` selects and orders columns of a CSV or Parquet file by name; a CSV file without a header has none.
-    Empty cells become NaN, which distances replace by a public value.
+
+def _are_numbers(records: Any, found: Any) -> bool:
+    """Whether lists hold numbers, fractions and decimals too, and gaps; of an array of objects nobody said so."""
+    if hasattr(records, "dtype"):
+        return False
+    return all(value is None or isinstance(value, Real | Decimal | np.bool_) for value in found.flat)
+
+
+def load_records(source: Any, columns: list[str] | None = None) -> PrivateData:
+    """Return records from an array or a table, or from a CSV, Parquet or .npy file, by its path or URL."""
+    return read_records(source, Reading.said(columns))
+
+
+def read_records(source: Any, said: Reading, registered: Reading | None = None) -> PrivateData:
+    """Return records from an array, a data frame, or a CSV, Parquet or .npy file, by its path or URL.
+
+    What was said speaks of columns by their names, which arrays and a CSV file without a line of names do not have.
+    What was said when they were registered holds where nothing is said now. Empty cells become NaN, which distances
+    replace by a public value.
     """
-    if isinstance(source, PrivateData):
-        return source
-    if not isinstance(source, str | os.PathLike):
-        return PrivateData(source)
-    where, suffix, content = _source_of(os.fspath(source))
+    reading = said if registered is None else said.after(registered)
+    if isinstance(source, str | os.PathLike):
+        return _from_file(os.fspath(source), said, reading)
+    if not isinstance(source, PrivateData) and is_frame(source):
+        return PrivateData(numbers(from_frame(source), reading))
+    _check_nameless(said, "an array")
+    return source if isinstance(source, PrivateData) else PrivateData(source)
+
+
+def _check_nameless(said: Reading, what: str) -> None:
+    if said.spoken_of:
+        raise DataError(
+            f"{what} has no column names: leave columns, dates and categories out, or give a data frame, a CSV or a "
+            "Parquet file."
+        )
+
+
+def _from_file(place: str, said: Reading, reading: Reading) -> PrivateData:
+    where, suffix, content = _source_of(place)
     if suffix not in FORMATS:
         raise DataError(f"{where}: unknown format {suffix!r}; use {', '.join(FORMATS)}.")
     try:
         if suffix == ".npy":
-            if columns:
-                raise DataError("an .npy file has no column names; leave columns out.")
+            _check_nameless(said, "an .npy file")
             return PrivateData(np.load(content, allow_pickle=False))
-        table = _read_csv(content) if suffix == ".csv" else _read_parquet(content)
+        if suffix == ".csv":
+            table = from_csv(
+                content.read() if isinstance(content, io.BytesIO) else content.read_bytes(), where, reading
+            )
+        else:
+            table = from_parquet(content, where)
     except DataError:
         raise
     except Exception as error:  # the cause may quote a cell, so only its kind is told
         raise DataError(f"{where} cannot be read as {suffix[1:]} ({type(error).__name__}).") from None
-    return PrivateData(_numbers(table, columns, where))
+    if table.nameless and not said.spoken_of:
+        reading = reading.without_names()
+    return PrivateData(numbers(table, reading))
 
 
 def _source_of(place: str) -> tuple[str, str, Any]:
@@ -100,50 +161,3 @@ def _source_of(place: str) -> tuple[str, str, Any]:
             return where, PurePosixPath(path_there).suffix, io.BytesIO(file.read())
     except OSError as error:
         raise DataError(f"{where} cannot be fetched ({type(error).__name__}).") from None
-
-
-def _read_parquet(source: Any) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.read_table(source)
-
-
-def _read_csv(source: Any) -> Any:
-    from pyarrow import csv
-
-    content = source.read() if isinstance(source, io.BytesIO) else source.read_bytes()
-    cells = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode("utf-8-sig").strip().split(",")
-    named = not all(_is_number(cell) for cell in cells)
-    return csv.read_csv(io.BytesIO(content), read_options=csv.ReadOptions(autogenerate_column_names=not named))
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return cell.strip() == ""
-    return True
-
-
-def _numbers(table: Any, columns: list[str] | None, name: str) -> FloatArray:
-    import pyarrow as pa
-
-    names = table.column_names
-    for wanted in columns or []:
-        if names.count(wanted) != 1:
-            raise DataError(f"{name} has {'several columns' if wanted in names else 'no column'} {wanted!r}.")
-    parts = []
-    # by their numbers, in messages too: in a file without a line of names what stands for one is a cell of the first
-    # record. And large whole numbers are rounded: the error of a cast that is safe would repeat one
-    for number in [names.index(wanted) for wanted in columns] if columns else range(len(names)):
-        kind = table.schema.field(number).type
-        if not (
-            pa.types.is_integer(kind)
-            or pa.types.is_floating(kind)
-            or pa.types.is_boolean(kind)
-            or pa.types.is_null(kind)
-        ):
-            raise DataError(f"{name}: column {number + 1} does not hold numbers; select columns that do.")
-        values = table.column(number).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        parts.append(np.asarray(values, dtype=np.float64))
-    return np.stack(parts, axis=1)

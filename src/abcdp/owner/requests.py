@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +20,8 @@ from abcdp.errors import DataError, DistanceError, MechanismError, UnitError
 from abcdp.mechanisms import Calibration, Mechanism, check_known
 from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
-from abcdp.owner.records import PrivateData, load_records
+from abcdp.owner.reading import Reading
+from abcdp.owner.records import PrivateData, read_records
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
@@ -58,6 +59,10 @@ def register(
     epsilon: float | str,
     delta: float | str = 0,
     columns: list[str] | None = None,
+    dates: Mapping[str, Any] | None = None,
+    categories: Mapping[str, Sequence[Any]] | None = None,
+    separator: str = "",
+    decimal: str = "",
     description: str = "",
     create: bool = False,
     purpose: str = "",
@@ -67,8 +72,14 @@ def register(
     """Register records under a name, with the unit that all their guarantees protect and their total budget.
 
     The records are validated here, once; the ledger keeps a keyed commitment to them, not the records.
+
+    Columns of a file or a data frame go by their names: `columns` selects and orders them, ``dates={"onset":
+    "2024-01-08"}`` makes dates the days since an origin, and ``categories={"ward": ["A", "B", "C"]}`` makes words the
+    numbers 0, 1, 2. All this is public, and kept in the ledger: a release reads a file in the same way.
+    `separator` and `decimal` are those of a CSV file, by default ``","`` and ``"."``.
     """
-    records = load_records(data, columns)
+    reading = Reading.said(columns, dates, categories, separator, decimal)
+    records = read_records(data, reading)
     try:
         unit.check_size(len(records))
     except (UnitError, DistanceError):  # which may say how many there are
@@ -78,7 +89,8 @@ def register(
     from abcdp.ledger.book import check_registration
 
     check_registration(dataset, unit, epsilon, delta, description, purpose, actor)  # before a ledger is made for it
-    return open_ledger(ledger, create=create, anchor=anchor).register(
+    book = open_ledger(ledger, create=create, anchor=anchor)
+    return book.register(
         dataset,
         records.records,
         unit=unit,
@@ -87,6 +99,7 @@ def register(
         description=description,
         purpose=purpose,
         actor=actor,
+        reading=reading.to_json(),
     )
 
 
@@ -100,6 +113,10 @@ def release(
     request: str = "",
     noise: NoiseName = "opendp",
     columns: list[str] | None = None,
+    dates: Mapping[str, Any] | None = None,
+    categories: Mapping[str, Sequence[Any]] | None = None,
+    separator: str = "",
+    decimal: str = "",
     memory: int = execute.MEMORY,
     at_most: float | None = None,
     purpose: str = "",
@@ -112,7 +129,7 @@ def release(
     bank
         The modeler's bank, or its folder. It is read and checked as a whole before anything is charged.
     data
-        The records: an array, or a CSV, Parquet or .npy file; they must be those that were registered.
+        The records: an array, a data frame, or a CSV, Parquet or .npy file; they must be those that were registered.
     mechanism
         How to answer, such as ``abcdp.SparseVector(epsilon=1.0, accept=10, threshold=0.1)``.
     ledger, dataset
@@ -123,8 +140,9 @@ def release(
     noise
         ``"opendp"``, OpenDP's sampler wherever it has one that serves (not for box and Gumbel noise), or ``"fast"``,
         the vectorised one; both are exact.
-    columns
-        The columns of a CSV or Parquet file to read.
+    columns, dates, categories, separator, decimal
+        How the file is read. What the registration said is in the ledger and holds here too: nothing need be said
+        again, and dates and categories cannot be read otherwise.
     memory
         The bytes that reading the bank may take; it is streamed, so only a bank with huge shards needs more.
     purpose, actor
@@ -139,7 +157,12 @@ def release(
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
     admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most)
-    records = load_records(data, columns)
+    said, registered = (
+        Reading.said(columns, dates, categories, separator, decimal),
+        Reading.from_json(admitted.entry.reading),
+    )
+    said.check_registered(registered, dataset)
+    records = read_records(data, said, registered)
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
 
     asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}

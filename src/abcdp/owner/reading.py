@@ -1,0 +1,158 @@
+"""How the columns of a table become numbers: which of them, and for dates and categories a public scale.
+
+An origin of dates and the levels of a category are said beforehand, by somebody who may not look at the records: taken
+from the records they would tell of them. The ledger keeps them beside the description, so that a release reads a file
+as its registration did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from typing import Any
+
+from abcdp.errors import DataError
+
+_FORM = ("columns", "separator", "decimal")  # of the file alone: another file may hold the same records otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is said of a table: its columns, dates with their origins, categories with their levels, its punctuation.
+
+    What is empty was not said.
+    """
+
+    columns: tuple[str, ...] = ()
+    dates: Mapping[str, str] = field(default_factory=dict)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    separator: str = ""
+    decimal: str = ""
+
+    def __post_init__(self) -> None:
+        for column, origin in self.dates.items():
+            check_origin(column, origin)
+        for column, levels in self.categories.items():
+            _check_levels(column, levels)
+        for column in (*self.dates, *self.categories):
+            if column in self.dates and column in self.categories:
+                raise DataError(f"column {column!r} is given as a date and as a category; it is one of them.")
+            if self.columns and column not in self.columns:
+                raise DataError(f"column {column!r} has a date's origin or levels but is not among columns: add it.")
+        _check_punctuation(self.separator, self.decimal)
+
+    @classmethod
+    def said(
+        cls,
+        columns: Sequence[str] | None = None,
+        dates: Mapping[str, Any] | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        separator: str = "",
+        decimal: str = "",
+    ) -> Reading:
+        """Return what a caller said; an origin may be a date of Python, a level a number."""
+        if isinstance(columns, str):
+            raise DataError(f"columns={columns!r}: give a list of names, such as columns=[{columns!r}].")
+        for what, given in (("dates", dates), ("categories", categories)):
+            if given is not None and not isinstance(given, Mapping):
+                raise DataError(f"{what}: give for each column what it needs, as in {_EXAMPLES[what]}.")
+        return cls(
+            columns=tuple(columns or ()),
+            dates={str(column): _text(origin) for column, origin in (dates or {}).items()},
+            categories={str(column): _levels(column, levels) for column, levels in (categories or {}).items()},
+            separator=separator,
+            decimal=decimal,
+        )
+
+    @property
+    def spoken_of(self) -> set[str]:
+        """The columns that it names."""
+        return {*self.columns, *self.dates, *self.categories}
+
+    def without_names(self) -> Reading:
+        """Return what it says of a table without names."""
+        return Reading(separator=self.separator, decimal=self.decimal)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was said as plain values, for the public description of a dataset."""
+        values = {
+            "columns": list(self.columns),
+            "dates": dict(self.dates),
+            "categories": {column: list(levels) for column, levels in self.categories.items()},
+            "separator": self.separator,
+            "decimal": self.decimal,
+        }
+        return {name: value for name, value in values.items() if value}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Reading:
+        """Return what :meth:`to_json` wrote."""
+        return cls.said(**values)
+
+    def check_registered(self, registered: Reading, dataset: str) -> None:
+        """Raise where dates or categories are not those of the registration: before the records are read.
+
+        Other levels could be tried on the records one by one, and whether they are refused would tell of them.
+        """
+        for option, said, known in (
+            ("dates (--date)", self.dates, registered.dates),
+            ("categories (--category)", self.categories, registered.categories),
+        ):
+            if said and said != known:
+                raise DataError(
+                    f"dataset {dataset!r} was registered with {'other' if known else 'no'} {option}. A release reads "
+                    "the records as the registration did, from the ledger: leave them out."
+                )
+
+    def after(self, registered: Reading) -> Reading:
+        """Return this with what was said at the registration wherever nothing is said now."""
+        form = {name: getattr(self, name) or getattr(registered, name) for name in _FORM}
+        return replace(registered, **form)
+
+
+_EXAMPLES = {"dates": "dates={'onset': '2024-01-08'}", "categories": "categories={'ward': ['A', 'B', 'C']}"}
+
+
+def moment(text: str) -> datetime:
+    """Return a date or a time written as 2024-01-08 or 2024-01-08T12:30, or raise a ValueError."""
+    return datetime.fromisoformat(text)
+
+
+def check_origin(column: str, origin: str) -> None:
+    """Raise unless dates can be counted from an origin."""
+    try:
+        moment(origin)
+    except ValueError:
+        raise DataError(
+            f"column {column!r}: the origin {origin!r} is no date; write it as 2024-01-08, or 2024-01-08T12:30."
+        ) from None
+
+
+def _check_levels(column: str, levels: tuple[str, ...]) -> None:
+    if not levels or not all(levels):
+        raise DataError(f"column {column!r}: name its levels, as in {_EXAMPLES['categories']}; none is empty.")
+    if len(set(levels)) != len(levels):
+        raise DataError(f"column {column!r}: a level is given twice; each is one number.")
+
+
+def _check_punctuation(separator: str, decimal: str) -> None:
+    if separator and (len(separator.encode()) != 1 or separator in '"\r\n'):
+        raise DataError(f"separator={separator!r}: one character between the cells of a CSV file, such as ';'.")
+    if decimal not in ("", ".", ","):
+        raise DataError(f"decimal={decimal!r}: the mark before decimals, '.' or ','.")
+    if decimal == (separator or ",") or (separator == "." and not decimal):
+        raise DataError(
+            f"separator {separator or ','!r} and decimal {decimal or '.'!r} are the same character: where a comma "
+            "stands before decimals, say what separates cells, as separator=';' (--separator ';' --decimal ,)."
+        )
+
+
+def _text(origin: Any) -> str:
+    return origin.isoformat() if isinstance(origin, date) else str(origin)
+
+
+def _levels(column: str, levels: Any) -> tuple[str, ...]:
+    if isinstance(levels, str) or not isinstance(levels, Sequence):
+        raise DataError(f"column {column!r}: give a list of levels, as in {_EXAMPLES['categories']}.")
+    return tuple(str(level).strip() for level in levels)
