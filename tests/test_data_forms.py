@@ -14,7 +14,7 @@ import pytest
 
 import abcdp
 from abcdp.errors import DataError
-from abcdp.ledger import Ledger
+from abcdp.ledger import Ledger, LedgerError
 from abcdp.owner.reading import Reading
 from abcdp.owner.records import load_records, read_records
 from sample_models import batched
@@ -308,3 +308,17 @@ def test_the_command_line_has_dates_categories_and_punctuation(bank, tmp_path, m
         command("ledger", "create", "own.db", *own, "--category", "ward:A,B")
     command("ledger", "create", "own.db", *own, "--category", "ward:A,B,C")
     assert "ward: 0 = A, 1 = B, 2 = C" in capsys.readouterr().out
+
+
+# -- what people do next ----------------------------------------------------------------------------------------------
+
+
+def test_a_typo_in_a_dataset_lists_those_there_are(tmp_path):
+    book = Ledger.create(tmp_path / "own.db")
+    with pytest.raises(LedgerError, match="it has none yet"):
+        book.dataset("clinic")
+    for number, name in enumerate(["clinic", "ward"]):
+        book.register(name, np.full((3, 1), number), unit=abcdp.Unit(), epsilon=1)
+    for ask in (book.dataset, book.history):
+        with pytest.raises(LedgerError, match="'clinc' is not registered in this ledger; it has 'clinic', 'ward'"):
+            ask("clinc")

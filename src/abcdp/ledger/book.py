@@ -305,8 +305,11 @@ class Ledger:
         """Return every entry, or those of one dataset, each checked."""
         with self._reading() as chain:
             replayed = list(chain)
-        replay(replayed, self.id, self._keys)
-        return [entry for entry in replayed if name is None or entry.dataset == name]
+            replay(replayed, self.id, self._keys)
+            found = [entry for entry in replayed if name is None or entry.dataset == name]
+            if name is not None and not found:
+                _registration(chain, name)  # which says what names there are
+        return found
 
     # -- trust ---------------------------------------------------------------------------------------------------------
 
@@ -454,7 +457,10 @@ def _check_reason(reason: str) -> None:
 def _registration(chain: Chain, name: str) -> Entry:
     for entry in chain.registrations(name):
         return entry
-    raise LedgerError(f"dataset {name!r} is not registered in this ledger.")
+    known = ", ".join(repr(entry.dataset) for entry in chain.registrations())
+    raise LedgerError(
+        f"dataset {name!r} is not registered in this ledger; {f'it has {known}' if known else 'it has none yet'}."
+    )
 
 
 def _dataset(entry: Entry, state: State) -> Dataset:
