@@ -322,3 +322,24 @@ def test_a_typo_in_a_dataset_lists_those_there_are(tmp_path):
     for ask in (book.dataset, book.history):
         with pytest.raises(LedgerError, match="'clinc' is not registered in this ledger; it has 'clinic', 'ward'"):
             ask("clinc")
+
+
+def test_a_script_that_registers_runs_again(tmp_path):
+    place, data = tmp_path / "own.db", np.arange(5.0)
+    said = {"unit": abcdp.Unit(), "epsilon": 3, "create": True}
+    made = abcdp.register(place, "d", data, **said)
+    head = Ledger(place).head()
+    assert abcdp.register(place, "d", data, **said) == made
+    for records, more, message in [
+        (data + 1, {}, "already registered in .* with other records"),
+        (data, {"epsilon": 4}, r"with another unit or budget \(epsilon=3.*never raised"),
+        (data, {"unit": abcdp.Unit(records=2)}, "with another unit or budget"),
+        (data, {"anchor": f"file://{tmp_path}/elsewhere"}, "anchor= is for a new one"),
+    ]:
+        with pytest.raises(LedgerError, match=message):
+            abcdp.register(place, "d", records, **said | more)
+    assert Ledger(place).head() == head
+    assert abcdp.register(place, "e", data + 1, **said).name == "e"
+    (tmp_path / "text").write_text("no ledger")
+    with pytest.raises(LedgerError, match="cannot create a ledger"):
+        abcdp.register(tmp_path / "text", "d", data, **said)

@@ -47,7 +47,26 @@ def open_ledger(ledger: Any, *, create: bool = False, anchor: str = "") -> Ledge
 
     if isinstance(ledger, Ledger):
         return ledger
-    return Ledger.create(ledger, anchor=anchor) if create else Ledger(ledger)
+    return _made_or_found(ledger, anchor) if create else Ledger(ledger)
+
+
+def _made_or_found(place: Any, anchor: str) -> Ledger:
+    """Return a new ledger, or the one that is there already: what was registered in it keeps its account."""
+    from abcdp.ledger import Ledger, LedgerError
+
+    try:
+        return Ledger.create(place, anchor=anchor)
+    except LedgerError as refused:
+        try:
+            found = Ledger(place)
+        except LedgerError:
+            raise refused from None
+    if anchor:
+        raise LedgerError(
+            f"the ledger {found.name} is there already, and anchor= is for a new one: leave it out, or move the anchor "
+            "with abcdp ledger anchor --move."
+        )
+    return found
 
 
 def register(
@@ -77,6 +96,9 @@ def register(
     "2024-01-08"}`` makes dates the days since an origin, and ``categories={"ward": ["A", "B", "C"]}`` makes words the
     numbers 0, 1, 2. All this is public, and kept in the ledger: a release reads a file in the same way.
     `separator` and `decimal` are those of a CSV file, by default ``","`` and ``"."``.
+
+    `create` makes the ledger where there is none; run again with the same, it changes nothing and returns the dataset
+    as it stands.
     """
     reading = Reading.said(columns, dates, categories, separator, decimal)
     records = read_records(data, reading)
@@ -90,6 +112,8 @@ def register(
 
     check_registration(dataset, unit, epsilon, delta, description, purpose, actor)  # before a ledger is made for it
     book = open_ledger(ledger, create=create, anchor=anchor)
+    if create and (same := _registered_before(book, dataset, records, unit, epsilon, delta)):
+        return same
     return book.register(
         dataset,
         records.records,
@@ -101,6 +125,32 @@ def register(
         actor=actor,
         reading=reading.to_json(),
     )
+
+
+def _registered_before(
+    book: Ledger, dataset: str, records: PrivateData, unit: Unit, epsilon: float | str, delta: float | str
+) -> Dataset | None:
+    """Return a dataset that is registered just so, as when a script runs again; raise where only the name is."""
+    from abcdp.ledger import LedgerError
+    from abcdp.ledger.amount import Amount
+
+    found = next((entry for entry in book.datasets() if entry.name == dataset), None)
+    if found is None:
+        return None
+    try:
+        book.check_data(dataset, records.records, ordered=True)
+    except LedgerError:
+        raise LedgerError(
+            f"dataset {dataset!r} is already registered in {book.name}, with other records; nothing was changed. Give "
+            "these another name."
+        ) from None
+    if found.unit != unit or (found.epsilon, found.delta) != Amount.budget(epsilon, delta).fractions():
+        raise LedgerError(
+            f"dataset {dataset!r} is already registered in {book.name}, with another unit or budget (epsilon="
+            f"{float(found.epsilon):g}, delta={float(found.delta):g}); nothing was changed. A budget can be lowered, "
+            "never raised: abcdp ledger lower."
+        )
+    return found
 
 
 def release(
