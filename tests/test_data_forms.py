@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import abcdp
-from abcdp.errors import DataError
+from abcdp.errors import DataError, StorageError
 from abcdp.ledger import Ledger, LedgerError
 from abcdp.owner.reading import Reading
 from abcdp.owner.records import load_records, read_records
@@ -343,3 +343,16 @@ def test_a_script_that_registers_runs_again(tmp_path):
     (tmp_path / "text").write_text("no ledger")
     with pytest.raises(LedgerError, match="cannot create a ledger"):
         abcdp.register(tmp_path / "text", "d", data, **said)
+
+
+def test_a_folder_that_is_missing_is_named(bank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True)
+    np.save("y.npy", np.arange(4.0))
+    asked = [bank, "y.npy", "--ledger", "own.db", "--dataset", "d", "--mechanism", "private-summary", "--epsilon", 1]
+    with pytest.raises(StorageError, match=r"the folder missing does not exist. Make it first"):
+        command("release", *asked, "--out", "missing/r.json")
+    assert Ledger("own.db").dataset("d").spent_epsilon == 0
+    release = abcdp.release(bank, np.arange(4.0), abcdp.PrivateSummary(epsilon=1), ledger="own.db", dataset="d")
+    with pytest.raises(StorageError, match="the folder missing does not exist"):
+        release.save("missing/r.json")

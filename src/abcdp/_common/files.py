@@ -209,7 +209,12 @@ def _regular(path: Path) -> Path:
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        return Path(os.path.realpath(path))
+        place = Path(os.path.realpath(path))
+        if not place.parent.is_dir():
+            raise StorageError(
+                f"{path} cannot be written: the folder {path.parent} does not exist. Make it first, or name another."
+            ) from None
+        return place
     if stat.S_ISDIR(found.st_mode):
         raise StorageError(f"{path} is a folder; name a file.")
     if not stat.S_ISREG(found.st_mode) or _is_stream(found):
