@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import abcdp
-from abcdp.errors import DataError, StorageError
+from abcdp.errors import AbcdpError, DataError, ModelError, StorageError
 from abcdp.ledger import Ledger, LedgerError
 from abcdp.owner.reading import Reading
 from abcdp.owner.records import load_records, read_records
@@ -356,3 +356,20 @@ def test_a_folder_that_is_missing_is_named(bank, tmp_path, monkeypatch):
     release = abcdp.release(bank, np.arange(4.0), abcdp.PrivateSummary(epsilon=1), ledger="own.db", dataset="d")
     with pytest.raises(StorageError, match="the folder missing does not exist"):
         release.save("missing/r.json")
+
+
+def test_a_model_of_this_folder_is_named_as_it_has_to_be(bank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True)
+    mechanism = abcdp.PrivateSummary(epsilon=1)
+    abcdp.release(bank, np.arange(4.0), mechanism, ledger="own.db", dataset="d", noise="fast").save("r.json")
+    for name, message in [
+        ("mine.py:model", "names a file: go to its folder and write mine:model"),
+        ("mixture", "the model has the parameters .*, the release mu, sigma"),
+    ]:
+        with pytest.raises(ModelError, match=message):
+            command("report", "r.json", "--bank", bank, "--model", name)
+    (tmp_path / "json.py").write_text("")
+    with pytest.raises(AbcdpError) as error:
+        command("report", "r.json", "--bank", bank, "--model", "json:model")
+    assert "The json.py of this folder is not taken" in error.value.__notes__[0]

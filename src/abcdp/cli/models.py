@@ -32,7 +32,7 @@ def _reach(name: str) -> None:
 
     The folder comes last: a file there that is called as a library does not stand in for it.
     """
-    top = name.partition(":")[0].partition(".")[0]
+    top = _top(name)
     if ":" not in name or not top or top in sys.modules:
         return
     try:
@@ -44,10 +44,25 @@ def _reach(name: str) -> None:
         importlib.invalidate_caches()
 
 
+def _top(name: str) -> str:
+    return name.partition(":")[0].partition(".")[0]
+
+
+def _is_shadowed(name: str) -> bool:
+    """Whether a file of the working folder has the name of a library, which was loaded in its place."""
+    top = _top(name)
+    found = getattr(sys.modules.get(top), "__file__", None) or ""
+    return top in sys.modules and os.path.exists(f"{top}.py") and not found.startswith(os.getcwd())
+
+
 def _load(load: Any, name: str) -> Any:
     try:
         return load(name)
-    except AbcdpError:
+    except AbcdpError as error:
+        if _is_shadowed(name):
+            error.add_note(
+                f"The {_top(name)}.py of this folder is not taken: a library has that name. Rename the file."
+            )
         raise
     except (Exception, SystemExit) as error:  # whatever a module does when it is imported
         raise ModelError(f"{name!r} cannot be loaded ({type(error).__name__}: {error}).") from error

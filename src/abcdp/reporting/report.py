@@ -13,7 +13,7 @@ import numpy as np
 from abcdp._common.files import write_atomically
 from abcdp._common.text import harmless
 from abcdp.bank import Bank
-from abcdp.errors import PosteriorWarning
+from abcdp.errors import ModelError, PosteriorWarning
 from abcdp.inference.posterior import bank_of, posterior
 from abcdp.inference.synthesize import simulate_at
 from abcdp.models import BUILT_IN
@@ -41,6 +41,11 @@ def report(
 
     release = release if isinstance(release, Release) else Release.load(release)
     used = bank_of(release, bank)
+    if model is not None and model.parameters != release.parameters:
+        raise ModelError(
+            f"the model has the parameters {', '.join(model.parameters)}, the release {', '.join(release.parameters)}: "
+            "give the model of its bank, or none."
+        )
     guarantee = release.guarantee
     values: dict[str, Any] = {"release": release, "bank": used, "unit": guarantee.unit.describe()}
     values["factor"], values["basis"] = guarantee.factor, guarantee.describe_basis()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -175,6 +176,10 @@ def load(reference: str) -> Any:
     module, sign, name = reference.partition(":")
     if not sign or not module or not name:
         raise ModelError(f"{reference!r}: write package.module:object.")
+    if module.endswith(".py") or "/" in module:
+        raise ModelError(
+            f"{reference!r} names a file: go to its folder and write {PurePath(module).stem}:{name}, without .py."
+        )
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
