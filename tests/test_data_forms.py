@@ -221,6 +221,9 @@ def test_columns_of_a_frame_are_obeyed():
             read(source, columns=["z"])
         with pytest.raises(DataError, match="column 'word' does not hold numbers"):
             read(source)
+    for table in (pd.DataFrame({"x": [1j]}), pd.DataFrame([[1, 2]], columns=["x", "x"])):
+        with pytest.raises(DataError, match=r"the DataFrame cannot be read as a table \(\w+\): each column needs"):
+            read(table)
     for source in (np.ones((2, 2)), load_records(np.ones(2)), [[1.0]]):
         with pytest.raises(DataError, match="an array has no column names"):
             read(source, columns=["x"])
@@ -282,6 +285,11 @@ def test_other_levels_are_refused_before_the_records_are_read(bank, tmp_path):
     ]:
         with pytest.raises(DataError, match=message):
             abcdp.release(bank, tmp_path / "absent.csv", abcdp.PrivateSummary(epsilon=0.5), **asked, **more)
+
+
+def test_what_a_newer_version_said_is_not_guessed():
+    with pytest.raises(DataError, match="registered with colours, which this abcdp does not know: install a newer"):
+        Reading.from_json({"columns": ["x"], "colours": 3})
 
 
 def test_a_dataset_without_a_reading_is_written_as_before(tmp_path):
@@ -356,6 +364,8 @@ def test_a_folder_that_is_missing_is_named(bank, tmp_path, monkeypatch):
     release = abcdp.release(bank, np.arange(4.0), abcdp.PrivateSummary(epsilon=1), ledger="own.db", dataset="d")
     with pytest.raises(StorageError, match="the folder missing does not exist"):
         release.save("missing/r.json")
+    with pytest.raises(LedgerError, match=r"cannot create a ledger at .*Make its folder first"):
+        Ledger.create("missing/own.db")
 
 
 def test_a_model_of_this_folder_is_named_as_it_has_to_be(bank, tmp_path, monkeypatch):

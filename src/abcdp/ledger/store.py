@@ -80,8 +80,9 @@ class Store:
             # who asked what is nobody's business but its owner's
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError as error:
+            missing = " Make its folder first." if isinstance(error, FileNotFoundError) else ""
             raise LedgerError(
-                f"cannot create a ledger at {self.name}: {error.strerror}; nothing was changed."
+                f"cannot create a ledger at {self.name}: {error.strerror}; nothing was changed.{missing}"
             ) from None
         try:
             with self.writing() as chain:

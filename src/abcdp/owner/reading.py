@@ -8,7 +8,7 @@ as its registration did.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from typing import Any
 
@@ -88,6 +88,11 @@ class Reading:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Reading:
         """Return what :meth:`to_json` wrote."""
+        if unknown := set(values) - {one.name for one in fields(cls)}:
+            raise DataError(
+                f"the dataset was registered with {', '.join(sorted(unknown))}, which this abcdp does not know: "
+                "install a newer abcdp."
+            )
         return cls.said(**values)
 
     def check_registered(self, registered: Reading, dataset: str) -> None:

@@ -53,7 +53,7 @@ def from_frame(frame: Any) -> Table:
     except Exception as error:  # the cause may quote a cell, so only its kind is told
         raise DataError(
             f"the {kind} cannot be read as a table ({type(error).__name__}): each column needs a name of its own and "
-            "values of one kind."
+            "values of one kind, real numbers, dates or words."
         ) from None
     return Table(found, f"the {kind}")
 
