@@ -118,6 +118,7 @@ def test_a_level_may_be_called_as_a_gap_is(tmp_path):
         (CSV.replace("2024-01-09", SECRET), BOTH, "'onset' holds something that is no date"),
         (CSV.replace("2024-01-09", "08.01.2024"), BOTH, "Write dates as 2024-01-08"),
         (CSV, {"categories": WARDS}, r"column 'onset' does not hold numbers but dates.*--date onset:2024-01-08"),
+        ("onset,ward\n2024-01-09,B\n", {}, r"column 'onset' does not hold numbers but dates"),
         (CSV, {"dates": DATES}, r"column 'ward' does not hold numbers.*--category ward:A,B"),
         (CSV, {"dates": {"onst": "2024-01-08"}}, "no column 'onst'. It has 'onset', 'ward', 'x'"),
         (CSV, {"dates": DATES, "columns": ["x"]}, "'onset' has a date's origin or levels but is not among columns"),

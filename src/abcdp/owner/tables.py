@@ -115,14 +115,14 @@ def _is_number(cell: str, decimal: str) -> bool:
 
 
 def _heads(table: Any, cells: list[str]) -> bool:
-    """Whether a first line is surely one of names: words, all different, and one of them above numbers alone."""
+    """Whether a first line is surely one of names: different words, one of them above numbers or dates alone."""
     import pyarrow.types as kinds
 
     words = [cell for cell in cells if cell.strip() not in _MISSING and not _is_number(cell.replace(",", "."), ".")]
     above = [
         cell
         for cell, kind in zip(cells, table.schema.types, strict=False)
-        if kinds.is_integer(kind) or kinds.is_floating(kind)
+        if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_temporal(kind)
     ]
     return len(set(words)) == len(words) == len(cells) and any(cell.strip().lower() not in _GAPS for cell in above)
 
