@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from abcdp._common.arrays import as_array
 from abcdp.bank.status import CRASHED, TIMED_OUT, DrawFailed
 from abcdp.errors import ModelError, WorkerError
 
@@ -165,7 +166,7 @@ def serve(handle: str) -> None:
 
 def _answer(simulator: Callable[..., Any], theta: Any, records: int, rng: np.random.Generator) -> tuple[str, Any]:
     try:
-        return "made", np.asarray(simulator(theta, records, rng))
+        return "made", as_array(simulator(theta, records, rng))
     except Exception as error:
         try:
             pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes

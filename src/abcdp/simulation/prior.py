@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from abcdp._common.arrays import FloatArray
+from abcdp._common.arrays import FloatArray, as_array
 from abcdp._common.support import Support, as_support
 from abcdp.errors import ModelError
 
@@ -45,8 +45,16 @@ class Prior(abc.ABC):
 
     def draw(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return `count` draws, a row each."""
-        with _lock:
-            theta = self._sample(count, rng)
+        try:
+            with _lock:
+                theta = self._sample(count, rng)
+        except (ModelError, MemoryError):
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"the prior of {self._model!r} could not be drawn from: {type(error).__name__}: {error}. It must take "
+                "a number of draws and a numpy generator: rvs(size, random_state), or a function (size, rng)."
+            ) from error
         if theta.shape == (count,) and len(self.parameters) == 1:
             theta = theta[:, None]
         if theta.shape != (count, len(self.parameters)):
@@ -104,7 +112,7 @@ class Marginals(Prior):
     """Independent distributions by the names of the parameters."""
 
     def _sample(self, count: int, rng: np.random.Generator) -> FloatArray:
-        columns = [np.asarray(m.rvs(size=count, random_state=rng), dtype=np.float64) for m in self.given.values()]
+        columns = [_floats(m.rvs(size=count, random_state=rng)) for m in self.given.values()]
         return np.stack(columns, axis=1) if all(c.shape == (count,) for c in columns) else np.empty(0)
 
     def _own_log_density(self, theta: FloatArray) -> FloatArray | None:
@@ -138,7 +146,7 @@ class Joint(Prior):
     """One distribution of all parameters: an object with ``rvs`` and, if it has a density, ``logpdf``."""
 
     def _sample(self, count: int, rng: np.random.Generator) -> FloatArray:
-        return np.asarray(self.given.rvs(size=count, random_state=rng), dtype=np.float64)
+        return _floats(self.given.rvs(size=count, random_state=rng))
 
     def _own_log_density(self, theta: FloatArray) -> FloatArray | None:
         return np.array([float(self.given.logpdf(row)) for row in theta]) if hasattr(self.given, "logpdf") else None
@@ -151,7 +159,7 @@ class Sampler(Joint):
     """A function ``prior(size, rng)`` that returns a row per draw; it may carry a ``logpdf``."""
 
     def _sample(self, count: int, rng: np.random.Generator) -> FloatArray:
-        return np.asarray(self.given(count, rng), dtype=np.float64)
+        return _floats(self.given(count, rng))
 
 
 def parameter_names(given: Any, parameters: Sequence[str] | None) -> tuple[str, ...]:
@@ -161,8 +169,10 @@ def parameter_names(given: Any, parameters: Sequence[str] | None) -> tuple[str, 
             raise ModelError("parameters differ from the names in prior; leave parameters out.")
         for name, marginal in given.items():
             if not hasattr(marginal, "rvs"):
+                _refuse_own_generator(marginal, f"prior of {name!r}")
                 raise ModelError(f"prior of {name!r} has no rvs; give a frozen distribution such as stats.norm(0, 1).")
     elif not (callable(given) or hasattr(given, "rvs")):
+        _refuse_own_generator(given, "prior")
         raise ModelError("prior: give a dictionary of distributions, an object with rvs, or a function (size, rng).")
     elif parameters is None:
         raise ModelError(
@@ -175,11 +185,25 @@ def parameter_names(given: Any, parameters: Sequence[str] | None) -> tuple[str, 
     return names
 
 
+def _refuse_own_generator(given: Any, what: str) -> None:
+    """Raise where a distribution is one of torch or alike, whose draws no seed of a bank would name."""
+    if hasattr(given, "sample"):
+        raise ModelError(
+            f"{what} is a {type(given).__name__} with sample and without rvs, as torch's distributions: it draws "
+            "from a generator of its own, so that no bank could be made again. Write it with scipy.stats, such as "
+            "stats.norm(0, 1), or as a function (size, rng) with parameters=[...]."
+        )
+
+
 def kind_of(given: Any) -> type[Prior]:
     """Return the kind of prior that a caller's object is."""
     if isinstance(given, Mapping):
         return Marginals
     return Joint if hasattr(given, "rvs") else Sampler
+
+
+def _floats(values: Any) -> FloatArray:
+    return np.asarray(as_array(values), dtype=np.float64)
 
 
 def _word(prior: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._common.arrays import FloatArray
+from abcdp._common.arrays import FloatArray, as_array
 from abcdp._common.checks import is_number
 from abcdp.bank.status import NOT_FINITE, OK, RAISED, STATUS_WORDS, DrawFailed
 from abcdp.errors import ModelError, WorkerError
@@ -254,15 +254,15 @@ def as_datasets(result: Any, expected: tuple[int, ...], name: str, otherwise: st
 
     `otherwise` says what to do where a call simulates something else than was expected.
     """
-    data = np.asarray(result)
+    data = as_array(result)
     if data.dtype.kind not in "fiub":
         raise ModelError(f"simulator {name!r} returned values of type {data.dtype}; it must return numbers.")
-    data = np.ascontiguousarray(data, dtype=np.float64)
+    returned, data = data.shape, np.ascontiguousarray(data, dtype=np.float64)
     if data.shape == expected:
         data = data[..., None]
     if data.ndim != len(expected) + 1 or data.shape[:-1] != expected or data.shape[-1] < 1:
         raise ModelError(
-            f"simulator {name!r} returned the shape {np.shape(result)}; it must be {expected} or {expected} plus one "
+            f"simulator {name!r} returned the shape {returned}; it must be {expected} or {expected} plus one "
             f"axis of columns. If a call simulates {otherwise}."
         )
     return data
