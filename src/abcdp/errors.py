@@ -63,5 +63,9 @@ class PlanError(AbcdpError, ValueError):
     """A plan cannot be made as asked, or a file is not a plan."""
 
 
+class SimulationWarning(UserWarning):
+    """Simulations failed, or cannot be made as was asked for, and what that means."""
+
+
 class PosteriorWarning(UserWarning):
     """A posterior is rougher than asked for, and why."""

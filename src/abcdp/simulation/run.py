@@ -6,14 +6,13 @@ wherever they are, and to resume is to make the shards that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.progress import progress as progress_bar
 from abcdp._common.storage import Folder, open_folder
@@ -31,18 +30,16 @@ from abcdp.bank import (
     write_shard_file,
 )
 from abcdp.bank.shards import Shard, ShardData
-from abcdp.bank.status import OK
 from abcdp.bank.storage import SHARDS
 from abcdp.distance import Distance
-from abcdp.errors import BankError, DistanceError, ModelError
+from abcdp.errors import BankError, ModelError
 from abcdp.simulation.executors import Pool, Task, executor_for, make_shards
 from abcdp.simulation.model import Model
+from abcdp.simulation.pilot import CLOSE, trial_draws
 
 _BATCH_VALUES = 1 << 18  # numbers simulated at once: 2 MiB, within a core's cache
 _SHARD_BYTES = 8 << 20
 _SHARD_ROWS = 1024
-_PILOT_DRAWS = 64
-_PILOT_STREAM = (1 << 31, 0)
 _READERS = 8  # shards of an earlier run that are checked at once
 _RETRIES = 5
 _NOT_COMPARED = ("software", "pilot", "shards", "digest", "extending", "merging", "merged")
@@ -256,7 +253,7 @@ def _begin(
         raise ModelError(f"model {model.name!r} has no distance of its own; pass one, such as abcdp.MMD(...).")
     records, seed = _whole("records", records, 1), _whole("seed", seed, 0)
 
-    pilot_theta, pilot = _pilot(model, distance, records, seed)
+    pilot_theta, pilot = trial_draws(model, distance, records, seed, most=_BATCH_VALUES // records)
     header = Header(
         model=model.name,
         parameters=model.parameters,
@@ -360,40 +357,6 @@ def _power_of_two(most: int) -> int:
     return 1 << max(0, most.bit_length() - 1)
 
 
-def _pilot(model: Model, distance: Distance, records: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Simulate a few draws aside, to learn the columns and public scales, and to fail before anything is written.
-
-    A simulator of single draws may be slow: where the distance has no scale to learn, one draw that works will do.
-    """
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=_PILOT_STREAM))
-    theta = model.draw(max(1, min(_PILOT_DRAWS, _BATCH_VALUES // records)), rng)
-    step = 1 if model.engine.per_draw else len(theta)
-    tried: list[tuple[FloatArray, FloatArray]] = []
-    trouble: Exception | None = None
-    for start in range(0, len(theta), step):
-        here = theta[start : start + step]
-        sets, status, error = model.run(here, records, rng)
-        trouble = error or trouble
-        if sets is not None and (status == OK).any():
-            tried.append((here[status == OK], sets[status == OK]))
-            if not _needs_pilot(distance, sets.shape[2]):
-                break
-    if not tried:
-        why = f"; the last one: {type(trouble).__name__}: {trouble}" if trouble else ": NaN or infinite values"
-        raise ModelError(f"simulator {model.name!r} failed on all of {len(theta)} trial draws{why}.") from trouble
-    if len({sets.shape[2] for _, sets in tried}) > 1:
-        raise ModelError(f"simulator {model.name!r} returned other numbers of columns for different draws.")
-    return np.concatenate([theta for theta, _ in tried]), np.concatenate([sets for _, sets in tried])
-
-
-def _needs_pilot(distance: Distance, columns: int) -> bool:
-    try:
-        distance.fitted(columns)
-    except DistanceError:
-        return True
-    return False
-
-
 def _check_same(began: dict[str, Any], asked: dict[str, Any], folder: Folder) -> None:
     for name in (n for n in asked | began if n not in _NOT_COMPARED):
         if began.get(name) != asked.get(name):
@@ -402,11 +365,13 @@ def _check_same(began: dict[str, Any], asked: dict[str, Any], folder: Folder) ->
                 "; nothing was written. Use the same arguments to resume it, or another folder."
             )
     was, now = began.get("pilot", {}), asked["pilot"]
-    same = all(
-        len(was.get(part, ())) == len(now[part]) and np.allclose(was[part], now[part], rtol=1e-9, atol=1e-12)
-        for part in ("theta", "row")
-    )
-    if not same:
+    # what is simulated may differ in its last digits, as a trial that is repeated may
+    if not all(_close(was.get(part, ()), now[part], within) for part, within in (("theta", 1e-9), ("row", CLOSE))):
         raise BankError(
             f"{folder} was begun with a model of this name that simulates other values; use another folder."
         )
+
+
+def _close(was: Sequence[float], now: Sequence[float], within: float) -> bool:
+    largest = max(map(abs, now), default=0.0)
+    return len(was) == len(now) and np.allclose(was, now, rtol=within, atol=max(1e-12, within * largest))
