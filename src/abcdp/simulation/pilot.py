@@ -70,7 +70,7 @@ def _stream(seed: int) -> np.random.Generator:
 
 
 def _text_of(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _needs_pilot(distance: Distance, columns: int) -> bool:
@@ -86,8 +86,8 @@ def _show_first_failure(model: Model, theta: FloatArray, status: int, error: Exc
     where = ", ".join(f"{name}={value:.4g}" for name, value in zip(model.parameters, theta, strict=True))
     why = _text_of(error) if error else STATUS_WORDS[int(status)]
     warnings.warn(
-        f"simulator {model.name!r} failed on the first trial draw, at {where}: {why}. Others are tried; a draw that "
-        "fails now and then is no harm.",
+        f"simulator {model.name!r} failed on the first trial draw, at {where}: {why}. Others are tried now; one "
+        "that works will do.",
         SimulationWarning,
         stacklevel=5,
     )
