@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import subprocess
+import sys
+import textwrap
 import warnings
 
 import numpy as np
@@ -12,6 +16,7 @@ from scipy import stats
 
 import abcdp
 from abcdp.errors import ModelError, SimulationWarning
+from abcdp.simulation.script import _guarded
 from sample_models import PRIOR, one_normal
 
 MEAN = abcdp.MeanSummary([0], domain=(-5, 5))
@@ -201,3 +206,76 @@ def test_a_prior_that_raises_is_told_how():
 
     with pytest.raises(ModelError, match=r"prior of 'noise' could not be drawn from: TypeError: .*\(size, rng\)"):
         made(noise, Callable(), parameters=["mu"])
+
+
+# -- scripts without a main guard -------------------------------------------------------------------------------------
+
+SCRIPT = """
+import abcdp, lotteries
+from scipy import stats
+
+model = abcdp.Model({"mu": stats.norm(0, 1)}, lotteries.one, vectorised=False)
+
+def run(**options):
+    mean = abcdp.MeanSummary([0], domain=(-5, 5))
+    print(abcdp.simulate(model, mean, draws=64, records=5, seed=1, shard=32, workers=2, **options).digest)
+
+"""
+
+
+def ran(tmp_path, last_lines):
+    """Run a script that calls a simulator of a module, in real processes where it may."""
+    (tmp_path / "lotteries.py").write_text(
+        "def one(theta, records, rng):\n    return rng.normal(theta[0], 1, records)\n"
+    )
+    (tmp_path / "script.py").write_text(SCRIPT + textwrap.dedent(last_lines))
+    path = os.pathsep.join(p for p in sys.path if p)
+    command = [sys.executable, "script.py"]
+    return subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_script_without_a_main_guard_runs_in_threads_and_is_told_in_one_sentence(tmp_path):
+    careless = ran(tmp_path, "run()")
+    assert careless.returncode == 0, careless.stderr
+    assert "script.py simulates outside of if __name__ == '__main__':" in careless.stderr
+    assert "threads are used" in careless.stderr
+    assert "Put the call under that line" in careless.stderr
+    assert "Traceback" not in careless.stderr
+    assert len(careless.stderr.splitlines()) <= 2
+    guarded = ran(tmp_path, "if __name__ == '__main__':\n    run()")
+    assert (guarded.stdout, guarded.stderr) == (careless.stdout, "")
+
+
+def test_processes_that_a_script_cannot_have_are_refused_in_one_sentence(tmp_path):
+    refused = ran(
+        tmp_path,
+        """
+        try:
+            run(pool="processes")
+        except abcdp.errors.ModelError as error:
+            print(error)
+        run(pool="threads")
+        """,
+    )
+    said, digest = refused.stdout.splitlines()
+    assert "would run the script again. Put the call under that line, or say pool='threads'." in said
+    assert (refused.stderr, len(digest)) == ("", 64)
+
+
+@pytest.mark.parametrize(
+    ("script", "line", "guarded"),
+    [
+        ("run()\nif __name__ == '__main__':\n    pass\n", 1, False),
+        ("if __name__ == '__main__':\n    x = 1\n    run(\n        1,\n    )\n", 4, True),
+        ("if True and '__main__' == __name__:\n    run()\n", 2, True),
+        ("try:\n    if __name__ == '__main__':\n        run()\nfinally:\n    pass\n", 3, True),
+        ("if __name__ == '__main__':\n    pass\nelse:\n    run()\n", 4, False),
+        ("PK\0", 1, True),
+    ],
+)
+def test_a_line_is_guarded_or_not(tmp_path, script, line, guarded):
+    (tmp_path / "script.py").write_text(script)
+    assert _guarded(tmp_path / "script.py", line) is guarded
+    assert _guarded(tmp_path / "absent.py", line)

@@ -15,6 +15,7 @@ import math
 import os
 import pickle
 import time
+import warnings
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -39,9 +40,10 @@ from abcdp._common.version import __version__
 from abcdp.bank import Header, write_shard
 from abcdp.bank.shards import Shard, ShardData, encode_shard
 from abcdp.bank.status import OK
-from abcdp.errors import ModelError, WorkerError
+from abcdp.errors import ModelError, SimulationWarning, WorkerError
 from abcdp.simulation.isolated import pickle_of
 from abcdp.simulation.model import Model
+from abcdp.simulation.script import unguarded_script
 
 Pool = Literal["auto", "threads", "processes"]
 Made = tuple[Shard, ShardData | bytes | None]
@@ -354,9 +356,29 @@ def executor_for(task: Task, shards: int, workers: int | None, pool: Pool, execu
     workers = min(workers or len(os.sched_getaffinity(0)), max(1, shards))
     importable = getattr(task.model.simulator, "__module__", "__main__") != "__main__"
     one_process = task.model.engine.threads or not importable or workers == 1
-    if pool == "threads" or (pool == "auto" and one_process):
+    if pool == "threads" or (pool == "auto" and one_process) or not _can_start_processes(task, pool):
         return _Threads(task, workers)
     return _Processes(task, workers)
+
+
+def _can_start_processes(task: Task, pool: Pool) -> bool:
+    """Whether new processes would not run a script again that simulates; said where they would."""
+    script = unguarded_script()
+    if script is None:
+        return True
+    why = (
+        f"{script} simulates outside of if __name__ == '__main__':, and every process for simulator "
+        f"{task.model.name!r} would run the script again"
+    )
+    if pool == "processes":
+        raise ModelError(f"{why}. Put the call under that line, or say pool='threads'.")
+    warnings.warn(
+        f"{why}; threads are used, which are slow where a simulator is plain Python. Put the call under that line, or "
+        "say pool='threads' where they will do.",
+        SimulationWarning,
+        stacklevel=6,
+    )
+    return False
 
 
 def _remote_executor_for(task: Task, workers: int | None, executor: Any) -> ShardExecutor:

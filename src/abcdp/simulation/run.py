@@ -89,7 +89,8 @@ def simulate(
     pool
         Without an executor: ``"threads"`` suits simulators that spend their time in numpy or compiled code,
         ``"processes"`` those in plain Python (the model must then be importable by other processes). ``"auto"`` takes
-        processes for per-draw simulators of an importable module and threads otherwise.
+        processes for per-draw simulators of an importable module and threads otherwise. A script that starts processes
+        does so under ``if __name__ == "__main__":``; without that line ``"auto"`` warns and takes threads.
     shard, batch
         Draws per shard (what a crash can lose) and per call of a vectorised simulator. Both are part of the recipe:
         another value gives another bank of the same law.
