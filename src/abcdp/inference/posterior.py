@@ -12,7 +12,8 @@ import numpy as np
 from abcdp._common.checks import is_whole
 from abcdp._common.support import Support, as_support
 from abcdp.bank import Bank
-from abcdp.errors import BankError, PosteriorWarning, ReleaseError
+from abcdp.bank.failures import failures_and_where
+from abcdp.errors import BankError, PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.evidence import BankDraws, Evidence, Noisy, check_summary, log_likelihoods
 from abcdp.inference.methods import check_name, choose
@@ -67,6 +68,9 @@ def posterior(
     check_name(method)
     evidence = evidence_of(release, used, support)
     choice = choose(method, evidence, used, None, draws)
+    failed = failures_and_where(used)
+    if failed is not None:
+        warnings.warn(f"{failed} The posterior knows nothing of where they fail.", SimulationWarning, stacklevel=2)
     if choice.doubt is not None:
         warnings.warn(choice.warning, PosteriorWarning, stacklevel=2)
     answer = choice.infer(evidence, used, None, np.random.default_rng(seed))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +28,9 @@ from typing import Any
 from abcdp._common.checks import is_whole
 from abcdp._common.files import read_json, write_atomically
 from abcdp.bank import Bank
+from abcdp.bank.failures import failures_and_where
 from abcdp.distance import LearnedSummary
-from abcdp.errors import BankError, DistanceError, MechanismError, PlanError
+from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, SimulationWarning
 from abcdp.learning.learn import learn as learned_from
 from abcdp.mechanisms import Mechanism, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
@@ -239,6 +241,9 @@ def plan(
     any_setting = menu.settings([epsilon], menu.accepts, lambda *_: (0.0,), learned=False)[0].mechanism
     any_setting.calibrate(bank.distance, records=records, simulated=bank.records, unit=unit)
 
+    failed = failures_and_where(bank)
+    if failed is not None:
+        warnings.warn(f"{failed} What the plan expects holds where they work.", SimulationWarning, stacklevel=2)
     draws = Draws(bank)
     fitted = _learned_bank(bank) if learn and menu.summarises else None
     observed = simulated_datasets(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)

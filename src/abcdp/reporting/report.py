@@ -13,6 +13,7 @@ import numpy as np
 from abcdp._common.files import write_atomically
 from abcdp._common.text import harmless
 from abcdp.bank import Bank
+from abcdp.bank.failures import failures_and_where
 from abcdp.errors import ModelError, PosteriorWarning
 from abcdp.inference.posterior import bank_of, posterior
 from abcdp.inference.synthesize import simulate_at
@@ -54,6 +55,7 @@ def report(
     else:
         values["odds"] = odds_table(guarantee.epsilon)
     values["how"], values["interval"] = in_words(release)
+    values["failures"] = failures_and_where(used)
     if release.accepted or release.summary is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PosteriorWarning)  # the page says it

@@ -46,7 +46,7 @@ from abcdp.simulation.model import Model
 from abcdp.simulation.script import unguarded_script
 
 Pool = Literal["auto", "threads", "processes"]
-Made = tuple[Shard, ShardData | bytes | None]
+Made = tuple[Shard, ShardData | bytes | None, str]  # a shard, its content where it is sent back, and an error of a draw
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, in malloc.h
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -71,10 +71,12 @@ class Task:
         status = np.empty(rows, dtype=np.int8)
         theta = np.empty((rows, len(self.header.parameters)))
         encoded = np.full((rows, self.header.width), np.nan)
+        why = ""
         for start in range(0, rows, self.batch):
             here = slice(start, min(rows, start + self.batch))
             theta[here] = self.model.draw(here.stop - here.start, rng)
-            sets, status[here], _ = self.model.run(theta[here], self.header.records, rng)
+            sets, status[here], error = self.model.run(theta[here], self.header.records, rng)
+            why = why or (_text_of(error) if error else "")
             if sets is None:
                 continue
             if sets.shape[2] != self.header.columns:
@@ -88,8 +90,8 @@ class Task:
         self.header.check(data, f"shard {number}")
         if self.folder is not None:
             write_shard(self.folder, shard, data)
-            return shard, None
-        return shard, encode_shard(shard, data) if self.encoded else data
+            return shard, None, why
+        return shard, encode_shard(shard, data) if self.encoded else data, why
 
 
 def make_shards(missing: Mapping[int, int], executor: ShardExecutor, retries: int) -> Iterator[Made]:

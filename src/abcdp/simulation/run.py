@@ -6,7 +6,8 @@ wherever they are, and to resume is to make the shards that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,10 +30,11 @@ from abcdp.bank import (
     write_manifest,
     write_shard_file,
 )
+from abcdp.bank.failures import failures_and_where
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.storage import SHARDS
 from abcdp.distance import Distance
-from abcdp.errors import BankError, ModelError
+from abcdp.errors import BankError, ModelError, SimulationWarning
 from abcdp.simulation.executors import Pool, Task, executor_for, make_shards
 from abcdp.simulation.model import Model
 from abcdp.simulation.pilot import CLOSE, trial_draws
@@ -104,15 +106,19 @@ def simulate(
     try:
         run = _begin(model, distance, draws, records, seed, to, more, shard, batch)
         made: dict[int, tuple[Shard, ShardData | None]] = {s.number: (s, None) for s in run.existing_shards()}
-        for key, data in run.make(set(made), executor, workers, pool, retries, progress):
-            made[key.number] = key, data
+        errors: dict[int, str] = {}
+        for key, data, error in run.make(set(made), executor, workers, pool, retries, progress):
+            made[key.number], errors[key.number] = (key, data), error
     finally:
         model.close()
     ordered = [made[number] for number in run.sizes]
     if run.folder is None:
-        return Bank.from_memory(run.header, [(s, d) for s, d in ordered if d is not None])
-    run.close([s for s, _ in ordered])
-    return Bank(run.folder, run.header.distance, memory=None)
+        bank = Bank.from_memory(run.header, [(s, d) for s, d in ordered if d is not None])
+    else:
+        run.close([s for s, _ in ordered])
+        bank = Bank(run.folder, run.header.distance, memory=None)
+    _warn_of_failures(bank, errors)
+    return bank
 
 
 def simulate_part(
@@ -147,14 +153,30 @@ def simulate_part(
         run = _begin(model, distance, draws, records, seed, to, None, shard, batch)
         mine = replace(run, sizes={number: rows for number, rows in run.sizes.items() if number % n == i - 1})
         present = {s.number for s in mine.existing_shards()}
-        for _ in mine.make(present, executor, workers, pool, retries, progress):
-            pass
+        made = mine.make(present, executor, workers, pool, retries, progress)
+        errors = {shard.number: error for shard, _, error in made}
     finally:
         model.close()
     there = list(run.existing_shards(content=False))
     if len(there) == len(run.sizes):
         run.close(there)
+        assert run.folder is not None  # noqa: S101 - parts have one
+        _warn_of_failures(Bank(run.folder, run.header.distance, memory=None), errors)
     return len(there), len(run.sizes)
+
+
+def _warn_of_failures(bank: Bank, errors: Mapping[int, str]) -> None:
+    """Say that many draws of a bank failed, where in the prior, and with which error of this run."""
+    words = failures_and_where(bank)
+    if words is None:
+        return
+    how = ", ".join(f"{count}: {word}" for word, count in bank.failures.items())
+    first = next((f"; the first: {error}" for _, error in sorted(errors.items()) if error), "")
+    warnings.warn(
+        f"{words} ({how}{first}.) Mend the simulator, or narrow the prior to where it works.",
+        SimulationWarning,
+        stacklevel=3,
+    )
 
 
 @dataclass(frozen=True)
@@ -189,7 +211,7 @@ class _Run:
 
     def make(
         self, present: set[int], executor: Any, workers: int | None, pool: Pool, retries: int, progress: bool | None
-    ) -> Iterator[tuple[Shard, ShardData | None]]:
+    ) -> Iterator[tuple[Shard, ShardData | None, str]]:
         """Make the shards that are not present, and write them where there is a folder."""
         missing = {number: rows for number, rows in self.sizes.items() if number not in present}
         # workers of this machine write themselves; others may not reach the folder: what they send back has one writer
@@ -204,12 +226,12 @@ class _Run:
             executor_for(task, len(missing), workers, pool, executor) as shard_executor,
         ):
             advance(total - sum(missing.values()))
-            for shard, data in make_shards(missing, shard_executor, retries):
+            for shard, data, error in make_shards(missing, shard_executor, retries):
                 if isinstance(data, bytes):
                     assert self.folder is not None  # noqa: S101 - asked for bytes only then
                     write_shard_file(self.folder, shard, data)
                     data = None
-                yield shard, data
+                yield shard, data, error
                 advance(shard.rows)
 
     def close(self, shards: list[Shard]) -> None:
