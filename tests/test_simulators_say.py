@@ -15,7 +15,11 @@ import pytest
 from scipy import stats
 
 import abcdp
-from abcdp.errors import ModelError, SimulationWarning
+from abcdp.bank.failures import failures_in_words, where_draws_fail
+from abcdp.errors import BankError, ModelError, SimulationWarning
+from abcdp.ledger import Ledger
+from abcdp.owner import preview
+from abcdp.reporting.report import report
 from abcdp.simulation.script import _guarded
 from sample_models import PRIOR, one_normal
 
@@ -279,3 +283,165 @@ def test_a_line_is_guarded_or_not(tmp_path, script, line, guarded):
     (tmp_path / "script.py").write_text(script)
     assert _guarded(tmp_path / "script.py", line) is guarded
     assert _guarded(tmp_path / "absent.py", line)
+
+
+# -- draws that failed ------------------------------------------------------------------------------------------------
+
+WIDE = {"mu": stats.norm(0, 5), "sigma": stats.uniform(0.5, 1.0)}
+MANY = {"draws": 1000, "records": 20, "seed": 1}
+HALF = r"^4\d\d of 1000 draws of 'positive' \(4\S+ %\) failed and are never accepted, so that the prior is in"
+WHERE = r"they fail where mu is 0\.\S+ to \S+, and work where it is -\S+ to -0\.\S+ \(the central 90 % of each\)"
+
+
+def positive(theta, records, rng):
+    """Fail where the mean is positive, as a solver does that diverges."""
+    if theta[0] > 0:
+        raise ArithmeticError("the solver diverged")
+    return rng.normal(theta[0], theta[1], size=records)
+
+
+def some_negative(theta, records, rng):
+    """Fail at 5 % of the draws."""
+    data = rng.normal(theta[:, :1], theta[:, 1:], size=(len(theta), records))
+    return np.where(theta[:, :1] < stats.norm(0, 5).ppf(0.05), np.nan, data)
+
+
+FIRST = pytest.mark.filterwarnings("ignore:simulator 'positive' failed on the first trial")
+WIDE_MEAN = abcdp.MeanSummary([0], domain=(-20, 20))
+half = abcdp.Model(WIDE, positive, vectorised=False)
+twentieth = abcdp.Model(WIDE, some_negative)
+SUMMARY = abcdp.PrivateSummary(epsilon=1.0)
+UNIT = abcdp.Unit()
+
+
+def bank_of(model, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SimulationWarning)
+        return abcdp.simulate(model, WIDE_MEAN, pool="threads", **MANY, **options)
+
+
+def owners(tmp_path):
+    """A ledger with records around 2, where the simulator fails."""
+    records = np.random.default_rng(1).normal(2.0, 1.0, size=200)
+    place = tmp_path / "ledger.db"
+    abcdp.register(place, "study", records, unit=UNIT, epsilon=3, create=True)
+    return records, {"ledger": place, "dataset": "study"}
+
+
+@FIRST
+def test_simulate_says_how_many_draws_failed_how_and_where():
+    said = f"{HALF}.*{WHERE}.*simulator raised an error; the first: ArithmeticError: the solver diverged.*Mend the simu"
+    with pytest.warns(SimulationWarning, match=said):
+        bank = abcdp.simulate(half, WIDE_MEAN, pool="threads", **MANY)
+    assert bank.failed > 400
+
+
+@FIRST
+def test_processes_and_folders_say_it_too(tmp_path):
+    model = abcdp.Model(WIDE, positive, vectorised=False)
+    with pytest.warns(SimulationWarning, match="the first: ArithmeticError: the solver diverged"):
+        abcdp.simulate(model, WIDE_MEAN, pool="processes", workers=2, shard=500, to=tmp_path / "bank", **MANY)
+    with pytest.warns(SimulationWarning, match=HALF):  # nothing to make: the errors are gone, the count is not
+        abcdp.simulate(model, WIDE_MEAN, shard=500, to=tmp_path / "bank", **MANY)
+    with pytest.warns(SimulationWarning, match=HALF):
+        abcdp.simulate_part(model, WIDE_MEAN, part=(1, 1), shard=500, to=tmp_path / "part", **MANY)
+
+
+def test_one_in_a_hundred_is_no_matter():
+    def rare(theta, records, rng):
+        return np.where(theta[:, :1] > 2.8, np.nan, noise(theta, records, rng))
+
+    bank = abcdp.simulate(abcdp.Model(MU, rare), MEAN, draws=2000, records=5, seed=1)
+    assert 0 < bank.failed <= 20
+    assert failures_in_words(bank) is None
+
+
+def test_draws_that_fail_everywhere_alike_are_said_to():
+    def coin(theta, records, rng):
+        return np.where(rng.random((len(theta), 1)) < 0.1, np.nan, noise(theta, records, rng))
+
+    with pytest.warns(SimulationWarning, match="they fail all over the prior alike"):
+        bank = abcdp.simulate(abcdp.Model(MU, coin), MEAN, draws=2000, records=5, seed=1)
+    assert where_draws_fail(bank) == "they fail all over the prior alike"
+
+
+def test_a_plan_says_it():
+    with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}. What the plan expects holds where they work"):
+        abcdp.plan(bank_of(half), epsilon=1.0, unit=UNIT, mechanisms=["private-summary"], learn=False, truths=4)
+
+
+def test_a_release_is_refused_before_the_charge_unless_asked_for(tmp_path):
+    records, asked = owners(tmp_path)
+    bank = bank_of(half)
+    refused = f"{HALF}.*; nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True"
+    with pytest.raises(BankError, match=refused):
+        abcdp.release(bank, records, SUMMARY, **asked)
+    with pytest.raises(BankError, match=refused):
+        preview(bank, SUMMARY, **asked)
+    assert Ledger(asked["ledger"]).dataset("study").left_epsilon == 3
+    with pytest.warns(SimulationWarning, match=f"{HALF}.*What is released knows nothing of where they fail"):
+        release = abcdp.release(bank, records, SUMMARY, allow_failed=True, **asked)
+    with pytest.warns(SimulationWarning, match=HALF):  # it is paid
+        assert abcdp.release(bank, records, SUMMARY, **asked) == release
+    with pytest.raises(BankError, match=refused):
+        abcdp.release(bank, records, SUMMARY, request="again", **asked)
+    with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}.*The posterior knows nothing of where they fail"):
+        abcdp.posterior(release, bank, method="nearest")
+
+
+def test_a_twentieth_is_said_and_released(tmp_path):
+    records, asked = owners(tmp_path)
+    bank = bank_of(twentieth)
+    with pytest.warns(SimulationWarning, match=r"draws of 'some_negative' \(\S+ %\) failed and are never accepted"):
+        release = abcdp.release(bank, records, SUMMARY, **asked)
+    with pytest.warns(SimulationWarning, match="they fail where mu is -"):
+        page = report(release, bank, tmp_path / "page.html").read_text()
+    assert "Doubtful.</b> " in page
+    assert "draws of &#39;some_negative&#39; (" in page
+    assert "they fail where mu is -" in page
+
+
+CAREFUL = """
+import abcdp
+from test_simulators_say import half, WIDE_MEAN
+
+half.distance = WIDE_MEAN
+"""
+
+
+def command(*words, folder):
+    """Run a command of the command line in a process of its own."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    return subprocess.run(
+        [sys.executable, "-c", "from abcdp.cli import main; main()", *map(str, words)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_command_line_says_it_once_and_by_its_exit_code(tmp_path):
+    records, _ = owners(tmp_path)
+    np.save(tmp_path / "records.npy", records)
+    (tmp_path / "careful.py").write_text(CAREFUL)
+    made = command(
+        "simulate", "careful:half", "--draws", 200, "--records", 20, "--seed", 1, "--to", "bank", folder=tmp_path
+    )
+    assert made.returncode == 1, made.stderr
+    assert "failed draws" in made.stdout
+    assert made.stderr.count("warning: ") == 2  # the first trial draw, and all that failed
+    assert "draws of 'positive' (" in made.stderr
+    assert "the first: ArithmeticError: the solver diverged" in made.stderr
+    asking = ["--ledger", "ledger.db", "--dataset", "study", "--mechanism", "private-summary", "--epsilon", 1]
+    refused = command("release", "bank", "records.npy", *asking, "--out", "a.json", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True (--a" in refused.stderr
+    asking.append("--allow-failed")
+    released = command("release", "bank", "records.npy", *asking, "--out", "a.json", folder=tmp_path)
+    assert released.returncode == 0, released.stderr
+    assert released.stderr.count("failed and are never accepted") == 1
+    written = command("report", "a.json", "--bank", "bank", "--netcdf", "a.nc", folder=tmp_path)
+    assert written.returncode == 0, written.stderr
+    assert written.stderr.count("failed and are never accepted") == 1

@@ -1,6 +1,7 @@
 """The command line: each command parses, makes one library call and turns known errors into an exit code.
 
-Exit codes: 0, it is done; 1, it is done and the answer is no (an audit that fails); 2, it was not done, and why is
+Exit codes: 0, it is done; 1, it is done and the answer is no (an audit that fails) or doubtful (a
+bank of which many draws failed); 2, it was not done, and why is
 said; 3, abcdp has a bug.
 """
 
@@ -23,10 +24,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # a terminal without ± shows \xb1
     try:
         from abcdp.cli.app import app
-        from abcdp.cli.output import show_error, show_warning
+        from abcdp.cli.output import show_error, warning_printer
     except ImportError as error:
         sys.exit(f"the command line needs {error.name}: pip install 'abcdp[cli]'")
-    warnings.showwarning = show_warning  # it needs the message alone
+    warnings.showwarning = warning_printer()
     try:
         code = app(standalone_mode=False)
         for stream in (sys.stdout, sys.stderr):

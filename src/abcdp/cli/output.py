@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -105,6 +105,13 @@ def _message_and_code(error: BaseException) -> tuple[str, int]:
     return f"abcdp has a bug: {type(error).__name__}{place}; please report it with the command that you gave.", BUG
 
 
-def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning for people, in the place of :func:`warnings.showwarning`."""
-    typer.echo(without_secrets(harmless_lines(f"warning: {message}")), err=True)
+def warning_printer() -> Callable[..., None]:
+    """Return what prints warnings for people, each once, in the place of :func:`warnings.showwarning`."""
+    said: set[str] = set()
+
+    def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            typer.echo(without_secrets(harmless_lines(f"warning: {message}")), err=True)
+
+    return show_warning

@@ -104,6 +104,10 @@ def release(
         float | None,
         typer.Option(help="The largest epsilon that this may cost; needed with --plan where nobody can be asked."),
     ] = None,
+    allow_failed: Annotated[
+        bool,
+        typer.Option("--allow-failed", help="Take a bank of which more than a fifth of the draws failed."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it promises, costs and lets out; charge and compute nothing.")
     ] = False,
@@ -129,6 +133,7 @@ def release(
     chosen = _mechanism(opened, plan, mechanism, options)
     check_results({out: _release_size(opened, chosen)})
     asked: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "noise": noise, "memory": memory << 20}
+    asked["allow_failed"] = allow_failed
     if dry_run:
         _preview(opened, chosen, asked | {"at_most": at_most}, as_json)
         return

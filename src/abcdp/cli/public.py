@@ -77,8 +77,10 @@ def simulate(
 ) -> None:
     """Draw from the prior, simulate, and keep the result as a bank that can be shared.
 
-    The bank is the same whoever makes it: threads, a Dask cluster or the jobs of a batch system.
+    The bank is the same whoever makes it: threads, a Dask cluster or the jobs of a batch system. Where more than a
+    fifth of the draws fail it is made all the same, and the exit code is 1.
     """
+    from abcdp.bank.failures import too_many_failed
     from abcdp.simulation.run import simulate as make_bank
     from abcdp.simulation.run import simulate_part
 
@@ -96,7 +98,10 @@ def simulate(
     check_results({}, folder=to)
     with _cluster(dask) as executor:
         if part is None:
-            show(describe(make_bank(found, by, more=more, executor=executor, **settings)), as_json)
+            bank = make_bank(found, by, more=more, executor=executor, **settings)
+            show(describe(bank), as_json)
+            if too_many_failed(bank):
+                raise typer.Exit(1)
             return
         there, total = simulate_part(found, by, part=part, executor=executor, **settings)
     show({"path": without_secrets(to), "shards_there": there, "shards": total, "complete": there == total}, as_json)

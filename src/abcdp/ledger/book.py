@@ -249,6 +249,11 @@ class Ledger:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
+    def charged_before(self, name: str, request: Mapping[str, Any]) -> bool:
+        """Whether a request was charged already, so that :meth:`begin` would charge nothing for it."""
+        with self._reading() as chain:
+            return chain.find(Kind.CHARGED, _request_key(name, request)) is not None
+
     def begin(
         self,
         name: str,
@@ -265,10 +270,7 @@ class Ledger:
         `leaves` says in words what will leave. The charge is on disk when this returns; a refusal, such as
         :class:`BudgetExceeded`, charges nothing.
         """
-        try:
-            key = sha256(canonical([name, dict(request)]))
-        except (TypeError, ValueError):
-            raise LedgerError("a request is made of JSON values: text, finite numbers, true, false, null.") from None
+        key = _request_key(name, request)
         cost = Amount.charge(epsilon, delta)
         with self._appending() as chain:
             _registration(chain, name)
@@ -480,6 +482,13 @@ def _dataset(entry: Entry, state: State) -> Dataset:
         closed=state.closed,
         reading=values.get("reading", {}),
     )
+
+
+def _request_key(name: str, request: Mapping[str, Any]) -> str:
+    try:
+        return sha256(canonical([name, dict(request)]))
+    except (TypeError, ValueError):
+        raise LedgerError("a request is made of JSON values: text, finite numbers, true, false, null.") from None
 
 
 def _stored_result(chain: Chain, name: str, key: str) -> bytes:

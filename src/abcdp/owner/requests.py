@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from abcdp._common.checks import is_number
 from abcdp.bank import Bank
-from abcdp.errors import DataError, DistanceError, MechanismError, UnitError
+from abcdp.bank.failures import failures_in_words, too_many_failed
+from abcdp.errors import BankError, DataError, DistanceError, MechanismError, SimulationWarning, UnitError
 from abcdp.mechanisms import Calibration, Mechanism, check_known
 from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
@@ -169,6 +171,7 @@ def release(
     decimal: str = "",
     memory: int = execute.MEMORY,
     at_most: float | None = None,
+    allow_failed: bool = False,
     purpose: str = "",
     actor: str | None = None,
 ) -> Release:
@@ -199,6 +202,9 @@ def release(
         Why, and who asks (the user of this process by default): both are written into the ledger.
     at_most
         The largest epsilon that this may cost. A mechanism that somebody else chose, in a plan, names its own price.
+    allow_failed
+        Whether a bank will do of which more than a fifth of the draws failed; it is refused otherwise, before the
+        charge. What was charged already is handed out all the same.
 
     See Also
     --------
@@ -207,6 +213,8 @@ def release(
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
     admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most)
+    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
+    _check_failures(bank, allow_failed or book.charged_before(dataset, asked))
     said, registered = (
         Reading.said(columns, dates, categories, separator, decimal),
         Reading.from_json(admitted.entry.reading),
@@ -215,7 +223,6 @@ def release(
     records = read_records(data, said, registered)
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
 
-    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
     _reached("before the charge")
     charge = book.begin(
         dataset,
@@ -280,10 +287,12 @@ def preview(
     noise: NoiseName = "opendp",
     memory: int = execute.MEMORY,
     at_most: float | None = None,
+    allow_failed: bool = False,
 ) -> Preview:
     """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged."""
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
+    _check_failures(bank, allow_failed)
     return Preview(
         guarantee=admitted.guarantee,
         epsilon=exact(admitted.guarantee.epsilon),
@@ -322,6 +331,19 @@ def _admission(
     return _Admitted(
         entry=entry, calibration=calibration, sampler=sampler, guarantee=guarantee, leaves=leaves, numbers=numbers
     )
+
+
+def _check_failures(bank: Bank, allow_failed: bool) -> None:
+    """Say that many draws of a bank failed, or refuse it: the count is public, and the answer would be paid for."""
+    words = failures_in_words(bank)
+    if words is None:
+        return
+    if too_many_failed(bank) and not allow_failed:
+        raise BankError(
+            f"{words}; nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True "
+            "(--allow-failed) where this one will do."
+        )
+    warnings.warn(f"{words}. What is released knows nothing of where they fail.", SimulationWarning, stacklevel=3)
 
 
 def _check_price(mechanism: Mechanism, at_most: float | None) -> None:
