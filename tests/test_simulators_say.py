@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -243,6 +244,7 @@ def ran(tmp_path, last_lines):
 def test_a_script_without_a_main_guard_runs_in_threads_and_is_told_in_one_sentence(tmp_path):
     careless = ran(tmp_path, "run()")
     assert careless.returncode == 0, careless.stderr
+    assert re.match(r".*script.py:\d+: SimulationWarning: ", careless.stderr)
     assert "script.py simulates outside of if __name__ == '__main__':" in careless.stderr
     assert "threads are used" in careless.stderr
     assert "Put the call under that line" in careless.stderr
@@ -330,7 +332,10 @@ def owners(tmp_path):
 
 @FIRST
 def test_simulate_says_how_many_draws_failed_how_and_where():
-    said = f"{HALF}.*{WHERE}.*simulator raised an error; the first: ArithmeticError: the solver diverged.*Mend the simu"
+    how = (
+        r"Failures: simulator raised an error \(4\d\d\); the first: ArithmeticError: the solver diverged\. Mend the sim"
+    )
+    said = rf"{HALF}.*{WHERE}\. {how}"
     with pytest.warns(SimulationWarning, match=said):
         bank = abcdp.simulate(half, WIDE_MEAN, pool="threads", **MANY)
     assert bank.failed > 400

@@ -378,7 +378,7 @@ def _can_start_processes(task: Task, pool: Pool) -> bool:
         f"{why}; threads are used, which are slow where a simulator is plain Python. Put the call under that line, or "
         "say pool='threads' where they will do.",
         SimulationWarning,
-        stacklevel=6,
+        stacklevel=5,
     )
     return False
 

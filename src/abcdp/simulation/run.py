@@ -170,10 +170,10 @@ def _warn_of_failures(bank: Bank, errors: Mapping[int, str]) -> None:
     words = failures_and_where(bank)
     if words is None:
         return
-    how = ", ".join(f"{count}: {word}" for word, count in bank.failures.items())
+    how = ", ".join(f"{word} ({count})" for word, count in bank.failures.items())
     first = next((f"; the first: {error}" for _, error in sorted(errors.items()) if error), "")
     warnings.warn(
-        f"{words} ({how}{first}.) Mend the simulator, or narrow the prior to where it works.",
+        f"{words} Failures: {how}{first}. Mend the simulator, or narrow the prior to where it works.",
         SimulationWarning,
         stacklevel=3,
     )
