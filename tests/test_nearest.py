@@ -128,13 +128,14 @@ def test_a_release_of_the_nearest_draws(tmp_path):
     bank = abcdp.simulate(failing, MEAN, draws=800, records=200, seed=3, shard=128)
     records = np.random.default_rng(1).normal(0.2, 1.0, 200)
     requests.register(tmp_path / "b.db", "d", records, unit=abcdp.Unit(), epsilon="200000", create=True)
-    almost = abcdp.release(bank, records, Nearest(1e5, 9), ledger=tmp_path / "b.db", dataset="d", noise="fast")
+    book = {"ledger": tmp_path / "b.db", "dataset": "d", "allow_failed": True}
+    almost = abcdp.release(bank, records, Nearest(1e5, 9), noise="fast", **book)
     distances = execute.true_distances(bank, PrivateData(records))
     truth = np.argsort(np.where(np.isnan(distances), np.inf, distances))[:9]
     assert almost.accepted == tuple(sorted(truth.tolist()))
     assert almost.examined == 800
     assert abcdp.Release.from_bytes(almost.to_bytes()) == almost
-    private = abcdp.release(bank, records, Nearest(1.0, 700), ledger=tmp_path / "b.db", dataset="d", noise="opendp")
+    private = abcdp.release(bank, records, Nearest(1.0, 700), noise="opendp", **book)
     assert set(private.accepted) == set(np.flatnonzero(bank.status == 0))  # fewer worked than were asked for
     assert abcdp.posterior(private, bank)["posterior"].sizes["draw"] == len(private.accepted)
     from abcdp.reporting.report import report
@@ -295,7 +296,7 @@ def test_a_uniform_number_of_64_zeros_decides_nothing(place):
 def test_a_release_with_gumbel_noise(tmp_path):
     bank = abcdp.simulate(failing, MEAN, draws=800, records=200, seed=3, shard=128)
     records = np.random.default_rng(1).normal(0.2, 1.0, 200)
-    book = {"ledger": tmp_path / "b.db", "dataset": "d"}
+    book = {"ledger": tmp_path / "b.db", "dataset": "d", "allow_failed": True}
     requests.register(book["ledger"], "d", records, unit=abcdp.Unit(), epsilon="200000", delta="0.1", create=True)
     distances = execute.true_distances(bank, PrivateData(records))
     truth = np.argsort(np.where(np.isnan(distances), np.inf, distances))[:60]
