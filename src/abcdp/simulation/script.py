@@ -14,9 +14,10 @@ def unguarded_script() -> str | None:
 
     A script says ``if __name__ == "__main__":`` around what is not for them.
     """
-    main = sys.modules.get("__main__")
+    import __main__ as main  # when it is asked for: it may have been replaced meanwhile
+
     path = getattr(main, "__file__", None)
-    if main is None or path is None or _is_package(main):
+    if path is None or _is_package(main):
         return None
     line = _line_under_way(main)
     return None if line is None or _guarded(Path(path), line) else str(path)
