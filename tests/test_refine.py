@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import abcdp
-from abcdp.errors import ModelError, ReleaseError
+from abcdp.errors import ModelError, PosteriorWarning, ReleaseError
 from abcdp.experiments.public import public_release
 from abcdp.mechanisms import PrivateSummary, ReleasedSummary, SparseVector
 from abcdp.releases.release import BankPrefix, Release
@@ -90,8 +92,6 @@ def test_refusals(bank):
         abcdp.refine(without, LOCATION, bank)
     with pytest.raises(ReleaseError, match="the parameters"):
         abcdp.refine(release, batched, bank)
-    with pytest.raises(ReleaseError, match="allow more simulations"):
-        abcdp.refine(release, LOCATION, bank, goal=1e9, simulations=20_000, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -170,3 +170,61 @@ def test_refined_posteriors_are_calibrated(mechanism, alpha):
         assert stats.binomtest(int(inside.sum()), 60, 0.9).pvalue > alpha / 6
     worst = np.array(held_ignoring).sum(axis=0).min()
     assert stats.binomtest(int(worst), 60, 0.9).pvalue < alpha / 6
+
+
+# -- the limit of simulations -----------------------------------------------------------------------------------------
+
+
+def spent_and_tree(release, bank, monkeypatch, **settings):
+    """How many datasets were simulated, and what came of it."""
+    spent, run = [], abcdp.Model.run
+    monkeypatch.setattr(
+        abcdp.Model, "run", lambda self, theta, *rest: spent.append(len(theta)) or run(self, theta, *rest)
+    )
+    with pytest.warns(PosteriorWarning) as told:
+        tree = abcdp.refine(release, LOCATION, bank, progress=False, **settings)
+    return sum(spent), tree, str(told[0].message)
+
+
+@pytest.mark.parametrize(
+    ("population", "simulations"), [(100, 7), (100, 150), (100, 1111), (2000, 2500), (2000, 12_345)], ids=str
+)
+def test_simulations_are_a_limit_and_nothing_simulated_is_thrown_away(bank, population, simulations, monkeypatch):
+    release, _ = released(bank, 2.0, 1.3)
+    settings = {"goal": 1e6, "population": population, "simulations": simulations, "draws": 50}
+    spent, tree, told = spent_and_tree(release, bank, monkeypatch, **settings)
+    assert spent == simulations == tree.attrs["simulations"]  # all that was allowed, and not one more
+    assert tree["posterior"]["mu"].sizes["draw"] == 50
+    reached = tree.attrs["effective_sample_size"]
+    assert tree.attrs["goal"] == 1e6
+    assert (
+        f"{simulations} simulations, the most allowed, reached {reached:.0f} effective draws of the 1e+06 asked for"
+        in told
+    )
+    assert "Allow more with simulations=..., or take a smaller goal" in told
+
+
+def test_what_a_narrow_posterior_left_so_far_is_returned(bank, monkeypatch):
+    """The proposal never came as far as the whole likelihood: every round counts, weighted by its own density."""
+    release, _ = released(bank, 500.0, 7.0)
+    spent, tree, told = spent_and_tree(release, bank, monkeypatch, population=100, simulations=300)
+    assert spent == 300
+    assert "of the 200 asked for" in told
+    assert np.isfinite(np.ravel(tree["posterior"]["mu"])).all()
+
+
+def test_progress_says_what_was_reached_of_the_goal(bank, monkeypatch):
+    said = []
+
+    @contextlib.contextmanager
+    def spoken(what, total, show):
+        yield lambda steps, what="": said.append((steps, what))
+
+    monkeypatch.setattr("abcdp.inference.refine.progress_bar", spoken)
+    release, _ = released(bank, 0.3, 1.3)
+    tree = abcdp.refine(release, LOCATION, bank, goal=400, seed=5)
+    assert sum(steps for steps, _ in said) == tree.attrs["simulations"]
+    assert said[-1] == (
+        0,
+        f"refining: {tree.attrs['effective_sample_size']:.0f} of 400 effective draws; simulations, at most",
+    )

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Reports steps done and, where something can be said of them, what was reached."""
+
+    def __call__(self, steps: int, said: str = "") -> None: ...
+
+
+def _silent(steps: int, said: str = "") -> None:
+    """Nobody watches."""
 
 
 @contextlib.contextmanager
@@ -15,13 +24,13 @@ def progress(what: str, total: int, show: bool | None = None) -> Iterator[Advanc
     if show is None:
         show = sys.stderr.isatty()
     if not show:
-        yield lambda steps: None
+        yield _silent
         return
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     except ImportError:
-        yield lambda steps: None
+        yield _silent
         return
     columns = (
         TextColumn("{task.description}"),
@@ -33,8 +42,10 @@ def progress(what: str, total: int, show: bool | None = None) -> Iterator[Advanc
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total, rate="")
 
-        def advance(steps: int) -> None:
+        def advance(steps: int, said: str = "") -> None:
             bar.advance(task, steps)
+            if said:
+                bar.update(task, description=said)
             speed = bar.tasks[0].speed
             bar.update(task, rate=f"{speed:,.0f}/s" if speed else "")
 

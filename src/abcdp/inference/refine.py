@@ -8,7 +8,9 @@ draws.
 
 from __future__ import annotations
 
+import functools
 import os
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from abcdp._common.progress import Advance
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.bank.status import OK
-from abcdp.errors import ReleaseError
+from abcdp.errors import PosteriorWarning, ReleaseError
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.evidence import Noisy, Sample
 from abcdp.inference.posterior import bank_of, summary_of
@@ -56,6 +58,16 @@ class _Population:
         scaled = np.where(np.isfinite(self.log_likelihood), power * self.log_likelihood, -np.inf)
         return np.asarray(scaled + log_prior - self.log_proposal)
 
+    @property
+    def weighs(self) -> bool:
+        """Whether any of them could have led to the release."""
+        return bool(np.isfinite(self.log_weights(1.0)).any())
+
+    @functools.cached_property
+    def reached(self) -> float:
+        """How many equally weighted draws of the posterior these are worth."""
+        return effective_size(self.log_weights(1.0)) if self.weighs else 0.0
+
 
 def refine(
     release: Release | NoisySummary | str | os.PathLike[str],
@@ -79,7 +91,10 @@ def refine(
     model
         The simulator; its prior must be a map of standard normal numbers (marginals with ``ppf``, or ``latent=``).
     goal, draws, population, simulations
-        The effective sample size to reach, the draws to return, the simulations of a round, and the most in all.
+        The effective sample size to reach, the draws to return, the simulations of a round, and the most in all, which
+        are never exceeded. Where they are spent before the goal is reached, given or not, what there is is returned
+        with a :class:`abcdp.errors.PosteriorWarning` that says how far it came: simulations may have taken days, and
+        an error would lose them. ``effective_sample_size`` and ``goal`` stand in the attributes.
     """
     if not isinstance(release, Release | NoisySummary):
         release = Release.load(release)
@@ -96,37 +111,44 @@ def refine(
             raise ReleaseError(f"{name}={value!r}: a whole number of at least {least}.")
     rng = np.random.default_rng(seed)
     with progress_bar("refining, at most", simulations, progress) as advance:
-        found, weights, spent = _populate(summary, model, used, goal, population, simulations, rng, advance)
-    rows = resampled_rows(weights, draws, rng)
+        run = _Simulator(summary, model, used, simulations, rng, advance)
+        found = _populate(run, goal, population, rng)
+    if found.reached < goal:
+        warnings.warn(_short_of(goal, found.reached, run.spent), PosteriorWarning, stacklevel=2)
+    rows = resampled_rows(found.log_weights(1.0), draws, rng)
     notes = {
         "method": "refined, noise-aware weights",
-        "effective_sample_size": effective_size(weights),
-        "simulations": spent,
+        "effective_sample_size": found.reached,
+        "goal": float(goal),
+        "simulations": run.spent,
     }
-    return as_tree(release, used, model.from_latent(found[rows]), {"population_row": rows}, notes)
+    return as_tree(release, used, model.from_latent(found.z[rows]), {"population_row": rows}, notes)
 
 
-def _populate(
-    summary: Noisy,
-    model: Model,
-    bank: Bank,
-    goal: float,
-    size: int,
-    most: int,
-    rng: np.random.Generator,
-    advance: Advance,
-) -> tuple[FloatArray, FloatArray, int]:
-    """Return latent draws, their log weights and the number of simulations.
+def _short_of(goal: float, reached: float, spent: int) -> str:
+    """Return in words that the simulations were spent before the goal was reached, and the way out."""
+    return (
+        f"{spent} simulations, the most allowed, reached {reached:.0f} effective draws of the {goal:g} asked for; what "
+        "there is is returned, and it is rougher than asked for. Allow more with simulations=..., or take a smaller "
+        "goal."
+    )
+
+
+def _populate(run: _Simulator, goal: float, size: int, rng: np.random.Generator) -> _Population:
+    """Return weighted draws that are worth the goal or, where the simulations do not suffice, as much as they can be.
 
     First the proposal is sharpened, with ever larger populations where one of them can no longer follow; then it stays,
     and simulations are gathered until the weights of the whole likelihood carry enough.
     """
-    run = _Simulator(summary, model, bank, rng, advance)
     enough, largest = _EFFECTIVE * size, _GROWTH * size
     current, power = _start(run, size, rng)
-    while power < 1.0 and run.spent < most:
+    while power < 1.0 and run.left:
+        run.tell(current.reached, goal)
         centres = current.z[resampled_rows(current.log_weights(power), _CENTRES, rng)]
-        current, _ = run(*_proposals(centres, size, rng))
+        fresh, _ = run(*_proposals(centres, min(size, run.left), rng))
+        if not fresh.weighs:
+            continue
+        current = fresh
         before, power = power, _sharpest(current, enough)
         if power <= _STALLED * before:
             if size >= largest:
@@ -134,18 +156,21 @@ def _populate(
             size = min(2 * size, largest)
     centres = current.z[resampled_rows(current.log_weights(power), _CENTRES, rng)]
     kept = current if power >= 1.0 else None
-    while (reached := 0.0 if kept is None else effective_size(kept.log_weights(1.0))) < goal:
-        if run.spent >= most:
-            raise ReleaseError(
-                f"{run.spent} simulations reached {reached:.0f} effective draws, not {goal:g}; allow more simulations, "
-                "or settle for a smaller goal."
-            )
+    while (reached := 0.0 if kept is None else kept.reached) < goal and run.left:
+        run.tell(reached, goal)
         # as many as the weights so far promise to be enough, in steps that a lucky few cannot make too short
-        needed = size if kept is None else int(1.2 * len(kept.z) * (goal / reached - 1.0)) + 1
-        fresh, _ = run(*_proposals(centres, min(max(needed, size // 2), 10 * size), rng))
+        needed = size if kept is None or not reached else int(1.2 * len(kept.z) * (goal / reached - 1.0)) + 1
+        fresh, _ = run(*_proposals(centres, min(max(needed, size // 2), 10 * size, run.left), rng))
         kept = fresh if kept is None else _union(kept, fresh)
-    assert kept is not None  # noqa: S101 - something was reached
-    return kept.z, kept.log_weights(1.0), run.spent
+    found = kept if kept is not None and reached >= goal else _worth_most(kept, run.made)
+    run.tell(found.reached, goal)
+    return found
+
+
+def _worth_most(kept: _Population | None, made: list[_Population]) -> _Population:
+    """Return what was gathered at last, or all that was ever simulated if that is worth more."""
+    everything = functools.reduce(_union, made)
+    return kept if kept is not None and kept.reached >= everything.reached else everything
 
 
 def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Population, float]:
@@ -153,17 +178,18 @@ def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Popul
 
     Draws of the prior; and where those are too wide, draws around their regression adjustment, which saves rounds.
     """
-    z = rng.standard_normal((size, run.dimension))
+    z = rng.standard_normal((min(size, run.left), run.dimension))
     prior, rows = run(z, _log_normal(z))
     power = _sharpest(prior, _EFFECTIVE * size)
     fine = np.isfinite(prior.log_likelihood)
-    if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1):
+    if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1) or not run.left:
         return prior, power
     open_ended = ((-np.inf, np.inf),) * run.dimension
     sample = Sample(np.flatnonzero(fine), rows[fine], z[fine])
     centres, log_weights, _ = adjusted_draws(Predictions.of(run.summary, sample, rng), run.summary.centre, open_ended)
-    closer, _ = run(*_proposals(centres[resampled_rows(log_weights, _CENTRES, rng)], size, rng))
-    found = _sharpest(closer, _EFFECTIVE * size)
+    around = centres[resampled_rows(log_weights, _CENTRES, rng)]
+    closer, _ = run(*_proposals(around, min(size, run.left), rng))
+    found = _sharpest(closer, _EFFECTIVE * size) if closer.weighs else 0.0
     return (closer, found) if found > power else (prior, power)
 
 
@@ -209,12 +235,15 @@ def _proposals(centres: FloatArray, size: int, rng: np.random.Generator) -> tupl
 
 
 class _Simulator:
-    """Simulates a dataset for each draw, and counts them."""
+    """Simulates a dataset for each draw, at most so many in all, and keeps what was made."""
 
-    def __init__(self, summary: Noisy, model: Model, bank: Bank, rng: np.random.Generator, advance: Advance) -> None:
+    def __init__(
+        self, summary: Noisy, model: Model, bank: Bank, most: int, rng: np.random.Generator, advance: Advance
+    ) -> None:
         self.summary = summary
         self.dimension = model.latent_dimension
-        self.spent = 0
+        self.spent, self.left = 0, most
+        self.made: list[_Population] = []
         self._model, self._bank, self._rng, self._advance = model, bank, rng, advance
 
     def __call__(self, z: FloatArray, log_proposal: FloatArray) -> tuple[_Population, FloatArray]:
@@ -226,13 +255,18 @@ class _Simulator:
         for start in range(0, len(z), batch):
             here = slice(start, start + batch)
             sets, status, _ = self._model.run(theta[here], self._bank.records, self._rng)
-            if sets is None:
-                continue
-            rows[here] = self._bank.distance.encode(sets)
-            likelihood[here] = np.where(status == OK, self.summary.log_likelihoods(rows[here]), -np.inf)
+            if sets is not None:
+                rows[here] = self._bank.distance.encode(sets)
+                likelihood[here] = np.where(status == OK, self.summary.log_likelihoods(rows[here]), -np.inf)
+            self._advance(len(theta[here]))
         self.spent += len(z)
-        self._advance(len(z))
-        return _Population(z, likelihood, log_proposal), rows
+        self.left -= len(z)
+        self.made.append(_Population(z, likelihood, log_proposal))
+        return self.made[-1], rows
+
+    def tell(self, reached: float, goal: float) -> None:
+        """Let the progress bar say how far it came."""
+        self._advance(0, f"refining: {reached:.0f} of {goal:g} effective draws; simulations, at most")
 
 
 def _log_normal(z: FloatArray) -> FloatArray:
