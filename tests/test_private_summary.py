@@ -484,7 +484,8 @@ def test_a_private_summary_from_end_to_end(toy, tmp_path):
     means = np.array([float(tree["posterior"][name].mean()) for name in release.parameters])
     assert np.abs(means - TRUTH).max() < 0.06
     for method in ("nearest", "weights", "regression"):
-        exact = abcdp.posterior(release, learned.bank, method=method, draws=30)
+        with pytest.warns(PosteriorWarning, match=f"'{method}' was asked for"):
+            exact = abcdp.posterior(release, learned.bank, method=method, draws=30)
         assert exact["posterior"].sizes["draw"] == 30
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

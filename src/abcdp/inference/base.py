@@ -57,7 +57,10 @@ class PosteriorMethod(ABC):
         """Return the posterior: as many draws as asked for, or weighted ones from which these are then chosen."""
 
     def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
-        """Return why ``"auto"`` passes this method over although it could serve; None where it has no reason to."""
+        """Return why ``"auto"`` passes this method over although it could serve; None where it has no reason to.
+
+        Whoever asks for the method by name is warned of it.
+        """
         return None
 
     def unasked_draws(self, evidence: Evidence, draws: int) -> int:

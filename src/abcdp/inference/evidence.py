@@ -27,6 +27,8 @@ NONE_ACCEPTED = (
 )
 NO_SUMMARY = "the release has accepted draws and no noisy summary, which this method starts from."
 
+_ALONE = 2.0  # effective draws below which one of them decides
+
 T = TypeVar("T")
 
 
@@ -152,6 +154,13 @@ class Evidence:
     def effective_size(self) -> float:
         """How many equally weighted draws explain the summary."""
         return effective_size(self.log_likelihoods)
+
+    @cached_property
+    def one_draw_decides(self) -> str | None:
+        """In words that a single draw explains the summary nearly alone: whatever is made of it is a guess."""
+        if self.summary is None or self.effective_size >= _ALONE:
+            return None
+        return f"only {self.effective_size:.1f} effective draws of the bank explain the released summary"
 
     @cached_property
     def count(self) -> int:

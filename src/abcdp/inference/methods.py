@@ -38,11 +38,15 @@ def register_posterior_method(method: PosteriorMethod) -> None:
 
 @dataclass(frozen=True)
 class Choice:
-    """A method, how many draws it makes, and where it stands in for another one, why that was passed over."""
+    """A method, how many draws it makes, and where it stands in for another one, why that was passed over.
+
+    Of a method that was `asked` for by name, the doubt is its own.
+    """
 
     method: PosteriorMethod
     draws: int
     doubt: str | None = None
+    asked: bool = False
 
     def infer(self, evidence: Evidence, bank: Bank, model: Model | None, rng: np.random.Generator) -> Answer:
         """Return the posterior as equally weighted draws."""
@@ -51,11 +55,11 @@ class Choice:
 
     @property
     def warning(self) -> str:
-        """Why something else takes the place of the first choice, in words."""
-        return (
-            f"{self.doubt}; {self.method.instead(self.draws)} A larger bank would help, or abcdp.refine with the "
-            "simulator."
-        )
+        """Why something else takes the place of the first choice, or the one asked for is no good one, in words."""
+        what = self.method.instead(self.draws)
+        if self.asked:
+            what = f"{self.method.name!r} was asked for, so the posterior rests on them all the same."
+        return f"{self.doubt}; {what} A larger bank would help, or abcdp.refine with the simulator."
 
 
 def choose(name: str, evidence: Evidence, bank: Bank, model: Model | None, draws: int) -> Choice:
@@ -66,7 +70,8 @@ def choose(name: str, evidence: Evidence, bank: Bank, model: Model | None, draws
     reason = METHODS[name].reason_not(evidence, bank, model)
     if reason is not None:
         raise ReleaseError(reason)
-    return Choice(METHODS[name], draws)
+    doubt = METHODS[name].doubt(evidence, bank, model) or evidence.one_draw_decides
+    return Choice(METHODS[name], draws, doubt, asked=True)
 
 
 def check_name(name: str) -> None:

@@ -25,7 +25,7 @@ class NoiseAwareWeights(PosteriorMethod):
 
     def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
         """Return that too few draws carry the weights."""
-        if evidence.effective_size >= ENOUGH:
+        if evidence.accepted is not None or evidence.effective_size >= ENOUGH:
             return None
         return f"only {evidence.effective_size:.0f} effective draws of the bank explain the released summary"
 
