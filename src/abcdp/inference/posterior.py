@@ -16,6 +16,7 @@ from abcdp.bank.failures import failures_and_where
 from abcdp.errors import BankError, PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.evidence import BankDraws, Evidence, Noisy, check_summary, log_likelihoods
+from abcdp.inference.explained import weakness
 from abcdp.inference.methods import check_name, choose
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
@@ -41,7 +42,9 @@ def posterior(
     ``"regression"``, the nearest draws of the bank with noise added to their summaries, adjusted along a local linear
     fit: an approximation whose spread includes the noise; or by the ``"nearest"`` draws of the bank as they are.
     ``"auto"`` takes the weights unless fewer than 50 effective draws carry them; then regression where the support of
-    the prior is known and the bank has ten draws to each number of a summary, else the nearest; and it warns.
+    the prior is known and the bank has ten draws to each number of a summary, else the nearest; and it warns. A method
+    that is asked for by name is used, with a warning where too few draws carry it. A parameter that the summaries of
+    the bank tell next to nothing about, noise or not, is named in a warning too.
 
     Parameters
     ----------
@@ -71,9 +74,10 @@ def posterior(
     failed = failures_and_where(used)
     if failed is not None:
         warnings.warn(f"{failed} The posterior knows nothing of where they fail.", SimulationWarning, stacklevel=2)
-    if choice.doubt is not None:
-        warnings.warn(choice.warning, PosteriorWarning, stacklevel=2)
     answer = choice.infer(evidence, used, None, np.random.default_rng(seed))
+    for said in (choice.warning if choice.doubt is not None else None, weakness(used)):
+        if said is not None:
+            warnings.warn(said, PosteriorWarning, stacklevel=2)
     stats = {} if answer.rows is None else {"bank_row": answer.rows}
     return as_tree(release, used, answer.theta, stats, {"method": choice.method.name, **answer.diagnostics})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,8 @@ from abcdp._common.checks import is_whole
 from abcdp._common.storage import Folder, open_folder
 from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.distance import ClusterSummary, LearnedSummary, MeanDistance, SummaryDistance, certified_line
-from abcdp.errors import BankError, DistanceError
+from abcdp.errors import BankError, DistanceError, PosteriorWarning
+from abcdp.inference.explained import explained_by, in_words
 from abcdp.learning.tighten import tightened_weights
 
 _RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
@@ -38,7 +40,27 @@ def learn(
     least, and a private release then has a handful of numbers to protect instead of dozens. `dims` keeps that many
     principal directions of the fitted values instead of one per parameter. The learned
     numbers stand in the manifest of the new bank, in the folder `to` or in memory; the draws are the same, row for row.
+    A :class:`abcdp.errors.PosteriorWarning` names the parameters that the new summary tells next to nothing about.
     """
+    learned = learned_from(bank, dims=dims, to=to)
+    said = weak_summary(learned)
+    if said is not None:
+        warnings.warn(said, PosteriorWarning, stacklevel=2)
+    return learned
+
+
+def weak_summary(learned: Learned) -> str | None:
+    """Return in words which parameters a learned summary tells next to nothing about; None where there is none."""
+    shares = explained_by(learned.bank)
+    if learned.bank.header.width == len(learned.explained):  # with fewer directions less is explained than was fitted
+        shares = tuple(replace(one, straight=learned.explained[one.parameter]) for one in shares)
+    return in_words([one for one in shares if one.weak], learned=True)
+
+
+def learned_from(
+    bank: Bank | str | os.PathLike[str], *, dims: int | None = None, to: str | os.PathLike[str] | None = None
+) -> Learned:
+    """Return what :func:`learn` does, for callers that say themselves what is doubtful about it."""
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     base = bank.distance
     if not isinstance(base, SummaryDistance) or not base.has_summary:

@@ -31,7 +31,7 @@ from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
 from abcdp.distance import LearnedSummary
 from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, SimulationWarning
-from abcdp.learning.learn import learn as learned_from
+from abcdp.learning.learn import learned_from
 from abcdp.mechanisms import Mechanism, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
 from abcdp.planning.advice import advice, target_error

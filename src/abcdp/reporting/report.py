@@ -57,9 +57,7 @@ def report(
     values["how"], values["interval"] = in_words(release)
     values["failures"] = failures_and_where(used)
     if release.accepted or release.summary is not None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PosteriorWarning)  # the page says it
-            tree = posterior(release, used)
+        tree, values["doubts"] = _posterior_and_doubts(release, used)
         values["method"] = tree.attrs["method"]
         values["draws"] = tree["posterior"].sizes["draw"]
         values["effective"] = tree.attrs.get("effective_sample_size")
@@ -81,6 +79,17 @@ def report(
     path = Path(out)
     write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
     return path
+
+
+def _posterior_and_doubts(release: Release, bank: Bank) -> tuple[Any, list[str]]:
+    """Return the posterior and what it warns of, which the page says; other warnings go on."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tree = posterior(release, bank)
+    for one in told:
+        if not issubclass(one.category, PosteriorWarning):
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return tree, [str(one.message) for one in told if issubclass(one.category, PosteriorWarning)]
 
 
 def in_words(release: Release) -> tuple[str, str]:
