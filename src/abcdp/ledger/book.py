@@ -513,7 +513,8 @@ def _check_budget(name: str, cost: Amount, state: State) -> None:
         word, asked, rest = "delta", asked_delta, left_delta
     raise BudgetExceeded(
         f"the release needs {word}={asked} but only {rest} is left for dataset {name!r}; "
-        f"nothing was computed on the data. Lower {word}, or ask the owner for more budget."
+        f"nothing was computed on the data. Lower {word}: the "
+        "budget was fixed when the dataset was registered, and nothing raises it."
     )
 
 
