@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import abcdp
-from abcdp.errors import PosteriorWarning
+from abcdp.errors import PlanError, PosteriorWarning
 from abcdp.experiments.public import public_release
 from abcdp.inference import explained
 from abcdp.inference.explained import explained_by, weakness
+from abcdp.ledger import BudgetExceeded
+from abcdp.mechanisms import PrivateSummary
+from abcdp.planning.advice import advice
+from abcdp.planning.search import Estimate, Menu
 from abcdp.reporting.report import report
 
 UNIT = abcdp.Unit()
@@ -139,3 +146,136 @@ def test_one_effective_draw_is_said_whatever_was_asked_for(bank, method):
     assert re.match(r"only 1(\.\d)? effective draws of the bank explain the released summary; ", str(told[0].message))
     assert f"{method!r} was asked for, so the posterior rests on them all the same" in str(told[0].message)
     assert "A larger bank would help, or abcdp.refine with the simulator" in str(told[0].message)
+
+
+# -- the planner ----------------------------------------------------------------------------------------------------
+
+
+def command(*arguments, monkeypatch):
+    """Run a command in this process and return its exit code."""
+    from abcdp import cli
+
+    monkeypatch.setattr(sys, "argv", ["abcdp", *map(str, arguments)])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    place = tmp_path_factory.mktemp("toy") / "bank"
+    return abcdp.simulate(abcdp.models.mixture, draws=800, records=500, seed=5, to=place)
+
+
+SUMMARY = {"unit": UNIT, "mechanisms": "private-summary", "truths": 20, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def rich(toy):
+    """A plan with far more budget than it needs."""
+    return abcdp.plan(toy, epsilon=100.0, **SUMMARY)
+
+
+def test_a_plan_says_when_less_budget_does_as_well(rich, toy):
+    (said,) = (line for line in rich.advice if "the budget does as well" in line)
+    least, best = rich.curve[0], rich.chosen
+    assert least.mechanism.epsilon == 25.0
+    assert said == (
+        f"A quarter of the budget does as well: at epsilon = 25 the error is {least.error.mean:.2f}, at 100 it is "
+        f"{best.error.mean:.2f}."
+    )
+    poor = abcdp.plan(toy, epsilon=0.1, **SUMMARY)
+    assert not any("does as well" in line for line in poor.advice)
+
+
+def test_half_the_budget_is_called_half(rich):
+    half, whole = (
+        replace(rich.chosen, mechanism=abcdp.PrivateSummary(e), error=Estimate(0.2, 0.01)) for e in (1.0, 2.0)
+    )
+    quarter = replace(half, mechanism=abcdp.PrivateSummary(0.5), error=Estimate(0.3, 0.01))
+    menu = Menu((PrivateSummary,), (10,), (10,), (), None, 0.0)
+    said = advice(whole, [quarter, half, whole], None, None, Estimate(1.0, 0.1), None, UNIT, 100, menu)
+    assert "Half the budget does as well: at epsilon = 1 the error is 0.20, at 2 it is 0.20." in said
+
+
+def test_a_plan_has_the_error_of_each_parameter_and_the_one_without_privacy(rich, toy, tmp_path):
+    for found in (*rich.candidates, *rich.curve, *rich.rivals):
+        assert tuple(name for name, _ in found.errors) == toy.parameters
+        squares = [error.mean**2 for _, error in found.errors]
+        assert math.sqrt(np.mean(squares)) == pytest.approx(found.error.mean)  # all of them are errors of the same run
+    assert rich.without_privacy.mean <= 1.05 * rich.chosen.error.mean
+    assert tuple(name for name, _ in rich.errors_without_privacy) == toy.parameters
+    rich.save(tmp_path / "plan.json")
+    assert abcdp.Plan.load(tmp_path / "plan.json") == rich
+    old = rich.to_json()
+    del old["without_privacy"], old["errors_without_privacy"]
+    for one in (*old["curve"], *old["rivals"], *old["candidates"]):
+        del one["errors"]
+    found = abcdp.Plan.from_json(old)  # as files were before
+    assert (found.mechanism, found.chosen.errors, found.without_privacy) == (rich.mechanism, (), None)
+    with pytest.raises(PlanError, match="not a plan"):
+        abcdp.Plan.from_json(rich.to_json() | {"errors_without_privacy": {"a": 3}})
+
+
+def test_the_table_of_a_plan_shows_both(toy, monkeypatch, capfd):
+    asked = ["plan", toy.path, "--epsilon", 2, "--mechanism", "private-summary", "--truths", 8]
+    assert command(*asked, monkeypatch=monkeypatch) in (0, None)
+    out = capfd.readouterr().out
+    assert re.search(r"^without privacy    error 0\.\d+±0\.\d+   the same bank without noise$", out, re.M)
+    assert "error of each parameter, in units of its spread in the prior" in out
+    for name in toy.parameters:
+        assert re.search(rf"^{name}   0\.\d+±0\.\d+   without privacy 0\.\d+±0\.\d+$", out, re.M)
+
+
+def test_the_advice_names_the_bank_that_it_is_for(toy, tmp_path):
+    few = SUMMARY | {"truths": 4, "accept": 20}
+    made = abcdp.plan(toy, epsilon=1.0, **few)
+    assert made.learned
+    assert made.advice[-1] == (
+        f"The mechanism is for the summary learned on this bank (digest {toy.digest[:12]}): "
+        "release with the bank that abcdp learn makes; "
+        "abcdp learn BANK --to FOLDER, or plan with --learned-to FOLDER (in Python, Plan.bank_from)."
+    )
+    made = abcdp.plan(toy, epsilon=1.0, learned_to=tmp_path / "learned", **few)
+    assert made.advice[-1].endswith(f"release with the bank that abcdp learn makes; it lies in {tmp_path / 'learned'}.")
+    plain = abcdp.plan(toy, epsilon=1.0, learn=False, learned_to=tmp_path / "other", **few)
+    assert plain.advice[-1] == (
+        f"The mechanism is for the bank that was planned with (digest {toy.digest[:12]}): "
+        f"release with that one. Nothing was written to {tmp_path / 'other'}: the learned summary was not chosen."
+    )
+
+
+def test_a_plan_names_a_parameter_that_its_summaries_do_not_tell(only_means, tmp_path, monkeypatch, capfd):
+    with pytest.warns(PosteriorWarning, match=r"the bank's summaries explain 0 % of 'sigma'") as told:
+        made = abcdp.plan(only_means, epsilon=1.0, learn=False, **SUMMARY)
+    assert [one.filename for one in told] == [__file__]
+    assert any(
+        line.startswith("The bank's summaries explain 0 % of 'sigma'") and WAY_OUT in line for line in made.advice
+    )
+
+
+def test_a_file_is_no_folder_for_a_bank_and_that_is_said_before_any_work(toy, tmp_path, monkeypatch, capfd):
+    (tmp_path / "plan.json").write_text("{}")
+    monkeypatch.setattr(sys.modules["abcdp.planning.plan"], "Draws", None)
+    with pytest.raises(
+        PlanError, match=r"is a file, and a bank is a folder: name a folder that is empty or not there yet"
+    ):
+        abcdp.plan(toy, epsilon=1.0, learned_to=tmp_path / "plan.json", **SUMMARY)
+    asked = ["plan", toy.path, "--epsilon", 1, "--learned-to", tmp_path / "plan.json"]
+    assert command(*asked, monkeypatch=monkeypatch) == 2
+    told = capfd.readouterr().err
+    assert "plan.json' is a file, and a bank is a folder: name a folder that is empty or not there yet" in told
+    assert "The plan itself is a file: Plan.save, or --out." in told
+
+
+def test_who_is_out_of_budget_is_not_sent_to_himself(toy, tmp_path):
+    """Releases are the owner's to make."""
+    data = np.random.default_rng(1).normal(size=500)
+    abcdp.register(tmp_path / "own.db", "d", data, unit=UNIT, epsilon=1, create=True)
+    with pytest.raises(BudgetExceeded) as told:
+        abcdp.release(toy, data, abcdp.PrivateSummary(2.0), ledger=tmp_path / "own.db", dataset="d")
+    assert "ask the owner" not in str(told.value)
+    assert "Lower epsilon: the budget was fixed when the dataset was registered, and nothing raises it." in str(
+        told.value
+    )

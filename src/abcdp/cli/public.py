@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from abcdp._common.storage import shown as without_secrets
 from abcdp.cli.models import find_model, find_object
 from abcdp.cli.output import Json, Memory, say, show
 from abcdp.cli.results import PICTURE_SIZE, check_results
-from abcdp.errors import DistanceError, ModelError, PlanError, WorkerError
+from abcdp.errors import DistanceError, ModelError, PlanError, PosteriorWarning, WorkerError
 
 _CONNECT = 15  # seconds to wait for a scheduler
 _PLAN_SIZE = 4 << 20
@@ -209,29 +210,33 @@ def plan(
 ) -> None:
     """Choose the mechanism and its settings on simulated truths; no private data are read."""
     from abcdp.bank import Bank
+    from abcdp.planning.plan import check_learned_to
     from abcdp.planning.plan import plan as make_plan
     from abcdp.privacy.unit import Unit
 
+    check_learned_to(learned_to)
     check_results({out: _PLAN_SIZE, plot: PICTURE_SIZE}, pictures=[plot], folder=learned_to)
-    made = make_plan(
-        Bank(bank, memory=memory << 20),
-        epsilon=epsilon,
-        unit=Unit.parse(unit),
-        delta=delta,
-        mechanisms=mechanism or None,
-        accept=accept or None,
-        threshold=threshold or None,
-        learn=learn,
-        learned_to=learned_to,
-        records=records,
-        model=find_model(model) if model else None,
-        resample=resample,
-        goal=goal,
-        region=_region(region or []),
-        truths=truths,
-        seed=seed,
-        progress=False if as_json else None,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosteriorWarning)  # the advice says it
+        made = make_plan(
+            Bank(bank, memory=memory << 20),
+            epsilon=epsilon,
+            unit=Unit.parse(unit),
+            delta=delta,
+            mechanisms=mechanism or None,
+            accept=accept or None,
+            threshold=threshold or None,
+            learn=learn,
+            learned_to=learned_to,
+            records=records,
+            model=find_model(model) if model else None,
+            resample=resample,
+            goal=goal,
+            region=_region(region or []),
+            truths=truths,
+            seed=seed,
+            progress=False if as_json else None,
+        )
     if out:
         made.save(out)
     if plot:
@@ -276,10 +281,24 @@ def _plan_table(made: Any) -> None:
     for c in made.curve:
         mark = "   <- chosen" if c == made.chosen else ""
         say(f"epsilon {c.mechanism.epsilon:>8.4g}   error {c.error.mean:.3f}±{c.error.error:.3f}   {c.family}{mark}")
+    if made.without_privacy is not None:
+        limit = made.without_privacy
+        say(f"without privacy    error {limit.mean:.3f}±{limit.error:.3f}   the same bank without noise")
+    _parameters_table(made)
     say("")
     for line in made.advice:
         say(line)
     say(f"chosen: {made.mechanism}")
+
+
+def _parameters_table(made: Any) -> None:
+    """Print what to expect of each parameter, beside what the same bank gives without noise."""
+    say("\nerror of each parameter, in units of its spread in the prior")
+    without = dict(made.errors_without_privacy)
+    width = max(len(name) for name, _ in made.chosen.errors)
+    for name, error in made.chosen.errors:
+        limit = f"   without privacy {without[name].mean:.3f}±{without[name].error:.3f}" if name in without else ""
+        say(f"{name:<{width}}   {error.mean:.3f}±{error.error:.3f}{limit}")
 
 
 def _settings_of(candidate: Any) -> str:

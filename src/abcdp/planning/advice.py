@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from abcdp.planning.search import Candidate, Estimate, Menu
 from abcdp.privacy.unit import Unit
 
+AS_WELL = 1.05  # an error within this factor of another is as good
 NO_BETTER = 0.9  # an error above this part of the prior's own is no better than the prior
 
 
@@ -51,13 +52,40 @@ def advice(
     doubled = next((c for c in curve if c.mechanism.epsilon == 2 * epsilon), None)
     if doubled is not None:
         said.append(f"Twice the budget would bring the error from {best.error.mean:.2f} to {doubled.error.mean:.2f}.")
+    cheaper = next((c for c in curve if c.mechanism.epsilon < epsilon and _as_well(c, best, target)), None)
+    if cheaper is not None:
+        part = {0.25: "A quarter of", 0.5: "Half"}.get(cheaper.mechanism.epsilon / epsilon, "Less than")
+        said.append(
+            f"{part} the budget does as well: at epsilon = {cheaper.mechanism.epsilon:g} the error is "
+            f"{cheaper.error.mean:.2f}, at {epsilon:g} it is {best.error.mean:.2f}."
+        )
     if unit.records > 1:
         said.append(f"The unit covers {unit.records} records at once.")
-    if best.learned:
-        said.append(
-            "The mechanism is for the summary learned on this bank: release with the bank that abcdp learn makes."
-        )
     return said
+
+
+def _as_well(cheaper: Candidate, best: Candidate, target: float) -> bool:
+    """Return whether a smaller budget loses next to nothing, where there is anything to lose."""
+    return best.reaches(target) and cheaper.reaches(target) and cheaper.error.mean <= AS_WELL * best.error.mean
+
+
+def which_bank(learned: bool, digest: str, learned_to: str | None) -> str:
+    """Return in words which bank the mechanism is for and how to come by it: by its digest, since banks move."""
+    place = f" (digest {digest[:12]})"
+    if not learned:
+        unwritten = (
+            "" if learned_to is None else f" Nothing was written to {learned_to}: the learned summary was not chosen."
+        )
+        return f"The mechanism is for the bank that was planned with{place}: release with that one.{unwritten}"
+    made = (
+        f"it lies in {learned_to}."
+        if learned_to is not None
+        else "abcdp learn BANK --to FOLDER, or plan with --learned-to FOLDER (in Python, Plan.bank_from)."
+    )
+    return (
+        f"The mechanism is for the summary learned on this bank{place}: release with the bank that abcdp learn makes; "
+        f"{made}"
+    )
 
 
 def target_error(goal: float | None, prior: Estimate) -> float:

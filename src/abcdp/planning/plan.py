@@ -27,21 +27,26 @@ from typing import Any
 
 from abcdp._common.checks import is_whole
 from abcdp._common.files import read_json, write_atomically
+from abcdp._common.storage import open_folder, shown
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
 from abcdp.distance import LearnedSummary
-from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, SimulationWarning
-from abcdp.learning.learn import learned_from
+from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, PosteriorWarning, SimulationWarning
+from abcdp.inference.explained import weakness
+from abcdp.learning.learn import Learned, learned_from, weak_summary
 from abcdp.mechanisms import Mechanism, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
-from abcdp.planning.advice import advice, target_error
+from abcdp.planning.advice import advice, target_error, which_bank
 from abcdp.planning.search import (
     Candidate,
+    Errors,
     Estimate,
     Menu,
     Search,
     best_of_each,
     budgets_of,
+    errors_from_json,
+    errors_to_json,
     has_summary,
     least_error,
     pair_of,
@@ -68,6 +73,9 @@ class Plan:
     the prior's mean on those. `reachable` says whether the goal is reached or, without one, the error is clearly below
     the prior's.
 
+    `without_privacy` is the error of the same bank without any noise, `errors_without_privacy` that of each parameter:
+    the limit that privacy is compared with. None and empty in plans that were saved before there were any.
+
     `bank` is the digest of the bank that the mechanism is for. Where it is `learned`, that is not the bank that was
     planned with, whose digest is `made_with`, but the one that :meth:`bank_from` or :func:`abcdp.learn` makes of it.
     """
@@ -87,6 +95,8 @@ class Plan:
     rivals: tuple[Candidate, ...] = ()
     learned: bool = False
     made_with: str = ""
+    without_privacy: Estimate | None = None
+    errors_without_privacy: Errors = ()
 
     @property
     def chosen(self) -> Candidate:
@@ -118,6 +128,8 @@ class Plan:
             "region": {name: list(bounds) for name, bounds in self.region.items()},
             "bank": self.bank,
             "made_with": self.made_with,
+            "without_privacy": pair_of(self.without_privacy),
+            "errors_without_privacy": errors_to_json(self.errors_without_privacy),
             "curve": [c.to_json() for c in self.curve],
             "rivals": [c.to_json() for c in self.rivals],
             "candidates": [c.to_json() for c in self.candidates],
@@ -143,6 +155,8 @@ class Plan:
                 rivals=tuple(map(Candidate.from_json, values.get("rivals", ()))),
                 learned=values.get("learned", False),
                 made_with=values.get("made_with", values["bank"]),
+                without_privacy=None if (pair := values.get("without_privacy")) is None else Estimate(*pair),
+                errors_without_privacy=errors_from_json(values.get("errors_without_privacy", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise PlanError(f"not a plan: {error}") from None
@@ -236,7 +250,7 @@ def plan(
     records = bank.records if records is None else records
     menu = Menu.of(bank, epsilon, delta, mechanisms, accept, threshold, resample)
     _check(bank, unit, goal, records, model, region or {}, truths, seed)
-    _check_folder(learned_to)
+    check_learned_to(learned_to)
     # a unit that the distance cannot support is refused here, before any work
     any_setting = menu.settings([epsilon], menu.accepts, lambda *_: (0.0,), learned=False)[0].mechanism
     any_setting.calibrate(bank.distance, records=records, simulated=bank.records, unit=unit)
@@ -245,7 +259,7 @@ def plan(
     if failed is not None:
         warnings.warn(f"{failed} What the plan expects holds where they work.", SimulationWarning, stacklevel=2)
     draws = Draws(bank)
-    fitted = _learned_bank(bank) if learn and menu.summarises else None
+    fitted = _learned_summary(bank) if learn and menu.summarises else None
     observed = simulated_datasets(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)
     half = len(observed) // 2
     if half < 2:
@@ -253,7 +267,7 @@ def plan(
             f"{len(observed)} draws of the bank can be pretended observations, at least 4 are needed: widen the "
             "region, or simulate a larger bank with fewer failures."
         )
-    trial = Trial(draws, None if fitted is None else Draws(fitted), records=records, unit=unit, seed=seed)
+    trial = Trial(draws, None if fitted is None else Draws(fitted.bank), records=records, unit=unit, seed=seed)
     search = Search(trial, menu, observed.part(0, half), observed.part(half, 2 * half), draws, progress)
     budgets = [epsilon * f for f in BUDGETS if SMALLEST_BUDGET <= epsilon * f <= LARGEST_BUDGET]
     tried = search.tried(budgets, menu.accepts)
@@ -264,16 +278,19 @@ def plan(
     best = next(c for c in curve if c.mechanism.epsilon == epsilon)
     prior = Estimate.root_of(trial.prior_errors(search.second))
     target = target_error(goal, prior)
-    fewer = limit = None
+    limit = search.without_noise(menu.accepts)
+    fewer = None
     if not best.reaches(target):
-        if not any(c.reaches(target) for c in curve):
-            limit = search.best([LARGEST_BUDGET], menu.accepts)[0]
+        if limit is not None and not any(c.reaches(target) for c in curve):
             curve += search.further(epsilon, menu.accepts, target, limit)
         fewer = search.fewer(epsilon, [c for c in FEWER if c < min(menu.accepts)], target)
     used = bank
     if best.learned:
         assert fitted is not None  # noqa: S101 - else it could not be chosen
-        used = fitted if learned_to is None else learned_from(bank, to=learned_to).bank
+        used = fitted.bank if learned_to is None else learned_from(bank, to=learned_to).bank
+    doubt = weak_summary(fitted) if best.learned and fitted is not None else weakness(bank)
+    if doubt is not None:
+        warnings.warn(doubt, PosteriorWarning, stacklevel=2)
     return Plan(
         mechanism=best.mechanism,
         candidates=tuple(c for c in tried if c.mechanism.epsilon == epsilon),
@@ -283,30 +300,43 @@ def plan(
         records=records,
         truths=half,
         bank=used.digest,
-        advice=tuple(advice(best, curve, fewer, limit, prior, goal, unit, records, menu)),
+        advice=(
+            *advice(best, curve, fewer, limit, prior, goal, unit, records, menu),
+            *([] if doubt is None else [doubt[0].upper() + doubt[1:]]),
+            which_bank(best.learned, bank.digest, None if learned_to is None else shown(str(learned_to))),
+        ),
         reachable=best.reaches(target),
         goal=goal,
         region={name: (float(low), float(high)) for name, (low, high) in (region or {}).items()},
         rivals=tuple(rivals),
         learned=best.learned,
         made_with=bank.digest,
+        without_privacy=None if limit is None else limit.error,
+        errors_without_privacy=() if limit is None else limit.errors,
     )
 
 
-def _learned_bank(bank: Bank) -> Bank | None:
-    """Return the bank with a learned summary, if one can be learned and is not there already."""
+def _learned_summary(bank: Bank) -> Learned | None:
+    """Return the bank with a learned summary and what that explains, if one can be learned and is not there already."""
     if not has_summary(bank) or isinstance(bank.distance, LearnedSummary):
         return None
     try:
-        return learned_from(bank).bank
+        return learned_from(bank)
     except (BankError, DistanceError):  # too few draws, or no bound for combinations of this summary
         return None
 
 
-def _check_folder(folder: str | os.PathLike[str] | None) -> None:
-    """Raise where a bank could not be written, before any work."""
-    if folder is not None and Path(folder).exists() and any(Path(folder).iterdir()):
-        raise PlanError(f"learned_to={str(folder)!r} exists and is not empty; choose another folder.")
+def check_learned_to(folder: str | os.PathLike[str] | None) -> None:
+    """Raise where the bank with the learned summary could not be written, before any work."""
+    state = "absent" if folder is None else open_folder(folder).state()
+    named = f"learned_to={shown(str(folder))!r}"
+    if state == "file":
+        raise PlanError(
+            f"{named} is a file, and a bank is a folder: name a folder that is empty or not there yet. The plan itself "
+            "is a file: Plan.save, or --out."
+        )
+    if state == "full":
+        raise PlanError(f"{named} exists and is not empty; choose another folder.")
 
 
 def _check(

@@ -45,6 +45,9 @@ class Estimate:
         return cls(root, inner.error / (2.0 * root) if root > 0 else 0.0)
 
 
+Errors = tuple[tuple[str, Estimate], ...]  # of each parameter, by its name
+
+
 @dataclass(frozen=True)
 class Candidate:
     """One setting, and what to expect of it.
@@ -62,6 +65,9 @@ class Candidate:
     not decided on one by one. With a new threshold after each accept this is the rate of the first threshold only: a
     low one survives rejections, so later decisions flip at other rates. The other numbers are simulated and hold for
     all.
+
+    `errors` is the error of each parameter by its name, in units of its own spread in the prior; empty in plans that
+    were saved before there were any.
     """
 
     mechanism: Mechanism
@@ -72,12 +78,15 @@ class Candidate:
     accepts: Estimate
     flips: Estimate | None
     short: Estimate
+    errors: Errors = ()
 
     @classmethod
-    def of(cls, setting: Setting, values: FloatArray) -> Candidate:
-        """Return what observations x measures say."""
-        rest = (None if np.isnan(column).any() else Estimate.of(column) for column in values[:, 1:].T)
-        return cls(setting.mechanism, setting.draws, setting.learned, Estimate.root_of(values[:, 0]), *rest)  # type: ignore[arg-type]
+    def of(cls, setting: Setting, values: FloatArray, parameters: Sequence[str]) -> Candidate:
+        """Return what observations x measures and the errors of the parameters say."""
+        measures, squares = values[:, 1 : len(MEASURES)].T, values[:, len(MEASURES) :].T
+        rest: list[Any] = [None if np.isnan(column).any() else Estimate.of(column) for column in measures]
+        rest.append(tuple(zip(parameters, map(Estimate.root_of, squares), strict=True)))
+        return cls(setting.mechanism, setting.draws, setting.learned, Estimate.root_of(values[:, 0]), *rest)
 
     @property
     def setting(self) -> Setting:
@@ -96,15 +105,17 @@ class Candidate:
     def to_json(self) -> dict[str, Any]:
         """Return the candidate as plain values."""
         values = {name: pair_of(getattr(self, name)) for name in MEASURES}
-        return {"mechanism": self.mechanism.to_json(), "draws": self.draws, "learned": self.learned, **values}
+        about = {"mechanism": self.mechanism.to_json(), "draws": self.draws, "learned": self.learned}
+        return {**about, **values, "errors": errors_to_json(self.errors)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Candidate:
         """Return the candidate that :meth:`to_json` wrote."""
         mechanism = mechanism_from_json(values["mechanism"])
         draws = values.get("draws", getattr(mechanism, "accept", 0))  # format 1 knew only sparse vector
-        measures = (None if values[name] is None else Estimate(*values[name]) for name in MEASURES)
-        return cls(mechanism, draws, values.get("learned", False), *measures)  # type: ignore[arg-type]
+        rest: list[Any] = [None if values[name] is None else Estimate(*values[name]) for name in MEASURES]
+        rest.append(errors_from_json(values.get("errors", {})))
+        return cls(mechanism, draws, values.get("learned", False), *rest)
 
 
 @dataclass(frozen=True)
@@ -223,6 +234,11 @@ class Search:
         """Return what to expect of candidates that were chosen by their errors."""
         return self._run(self.second, [c.setting for c in chosen])
 
+    def without_noise(self, accepts: Sequence[int]) -> Candidate | None:
+        """Return the best candidate of a budget so large that noise plays no part: what privacy is compared with."""
+        tried = self.tried([LARGEST_BUDGET], accepts)
+        return self.measured([least_error(tried)])[0] if tried else None
+
     def best(self, budgets: Sequence[float], accepts: Sequence[int]) -> list[Candidate]:
         """Return what to expect of the best candidate of each budget."""
         tried = self.tried(budgets, accepts)
@@ -250,7 +266,7 @@ class Search:
 
     def _run(self, observed: SimulatedDatasets, settings: Sequence[Setting]) -> list[Candidate]:
         values = self.trial.run(observed, settings, self.show)
-        return [Candidate.of(s, values[:, i]) for i, s in enumerate(settings)]
+        return [Candidate.of(s, values[:, i], self.draws.bank.parameters) for i, s in enumerate(settings)]
 
     def _thresholds(self, accept: int, count: int) -> tuple[float, ...]:
         """Return thresholds for a number of accepts, below which lie from half of these up to half of the bank.
@@ -290,6 +306,16 @@ def best_of_each(tried: Sequence[Candidate]) -> list[Candidate]:
 def same_setting(candidates: Iterable[Candidate], wanted: Candidate) -> Candidate:
     """Return the candidate with the setting of another one."""
     return next(c for c in candidates if c.setting == wanted.setting)
+
+
+def errors_to_json(errors: Errors) -> dict[str, list[float] | None]:
+    """Return the errors of the parameters as plain values."""
+    return {name: pair_of(error) for name, error in errors}
+
+
+def errors_from_json(values: Mapping[str, Any]) -> Errors:
+    """Return the errors that :func:`errors_to_json` wrote."""
+    return tuple((name, Estimate(*pair)) for name, pair in values.items())
 
 
 def pair_of(estimate: Estimate | None) -> list[float] | None:

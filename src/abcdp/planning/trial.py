@@ -230,8 +230,11 @@ class Trial:
         return True
 
     def run(self, observed: SimulatedDatasets, settings: Sequence[Setting], show: bool | None) -> FloatArray:
-        """Return observations x settings x measures; the error is squared, in units of the prior's spread."""
-        out = np.empty((len(observed), len(settings), len(MEASURES)))
+        """Return observations x settings x measures, then the errors of the parameters one by one.
+
+        Errors are squared, in units of the prior's spread.
+        """
+        out = np.empty((len(observed), len(settings), len(MEASURES) + len(self._spread)))
         summaries = list(dict.fromkeys(replace(s, draws=0) for s in settings if _is_summary(s)))
         compared = len(summaries) < len(settings)
         # with all rows in memory a pass is free; else it serves as many observations as memory allows
@@ -323,7 +326,7 @@ class Trial:
         )
         rng = np.random.default_rng(self._seed)
         start = rng.bit_generator.state
-        out = np.empty((len(settings), len(MEASURES)))
+        out = np.empty((len(settings), len(MEASURES) + len(self._spread)))
         for i, setting in enumerate(settings):
             if _is_summary(setting):
                 evidence, flips = summaries[replace(setting, draws=0)], math.nan
@@ -334,7 +337,8 @@ class Trial:
                 flips = scans.flips(calibration)
             rng.bit_generator.state = start  # the same random numbers for all, without the cost of seeding again
             theta, short = self._posterior(evidence, setting, rng)
-            out[i] = *self._score(theta, observed.theta[k]), len(theta), flips, short
+            squares, coverage = self._score(theta, observed.theta[k])
+            out[i] = float(np.mean(squares)), coverage, len(theta), flips, short, *squares
         return out
 
     def _posterior(self, evidence: Evidence, setting: Setting, rng: np.random.Generator) -> tuple[FloatArray, bool]:
@@ -346,14 +350,14 @@ class Trial:
         theta = choice.infer(evidence, bank, None, rng).theta
         return theta, choice.doubt is not None or len(theta) < setting.draws
 
-    def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[float, float]:
-        """Return the squared error of the mean and the share of parameters inside the central 90 % interval.
+    def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[FloatArray, float]:
+        """Return the squared errors of the mean and the share of parameters inside the central 90 % interval.
 
         Where nothing was accepted, the prior is what is left.
         """
         mean, (low, high) = self._prior if len(theta) == 0 else _mean_and_interval(theta)
-        squared = float(np.mean(((mean - truth) / self._spread) ** 2))
-        return squared, float(np.mean((low <= truth) & (truth <= high)))
+        squares = np.asarray(((mean - truth) / self._spread) ** 2)
+        return squares, float(np.mean((low <= truth) & (truth <= high)))
 
 
 class _Scans:
