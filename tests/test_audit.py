@@ -1198,7 +1198,10 @@ def test_a_bank_is_searched_for_neighbours_that_move_too_far(tmp_path, monkeypat
     done = command("--runs", 0, "--json", "--bank", tmp_path / "bank", "--unit", "records=2,change=0.5")
     assert done.exit_code == 0
     (found,) = json.loads(done.output)["units"]
-    assert (found["unit"], found["records"]) == ("any change of up to 2 records, each moved by at most 0.5", 40)
+    assert (found["unit"], found["records"]) == (
+        "any change of up to 2 records, each moved by at most 0.5, empty cells staying empty",
+        40,
+    )
     shipped = abcdp.MMD.diameter
     monkeypatch.setattr(abcdp.MMD, "diameter", lambda *arguments: 0.5 * shipped(*arguments))
     done = command("--runs", 0, "--bank", tmp_path / "bank", "--unit", "record", "--records", 30)

@@ -20,6 +20,10 @@ from abcdp.mechanisms import PrivateSummary
 
 ODD = (math.nan, math.inf, -math.inf, 1e300, -1e300, 5e-324, -0.0)
 BINS = abcdp.MeanSummary([abcdp.Histogram(0, (0, 1, 2, 3, 5)), abcdp.Histogram(1, (-1, 0.5, 2))])
+GAPS = abcdp.MeanSummary(
+    [abcdp.Histogram(0, (0, 1, 2, 3), missing=True), abcdp.Histogram(0, (0, 2, 4)), abcdp.Histogram(1, (-1, 0.5, 2))],
+    weights=(1, 2, 0.5),
+)
 WAVES = abcdp.MMD(0.8, (0, 5), columns=2, features="sobol", frequencies=16)
 LINE = abcdp.MMD(0.6, (0, 5), columns=1)
 
@@ -42,6 +46,14 @@ DISTANCES = {
     "moments and bins": (abcdp.MeanSummary([abcdp.Histogram(0, (0, 1, 2)), 1], domain=((0, 2), (0, 3))), 2),
     "no domain": (abcdp.MeanSummary([abcdp.Moment(0, 2, (0.5, 2)), abcdp.Histogram(1, (0, 1, 2))]), 2),
     "bins": (BINS, 2),
+    "bins and gaps": (GAPS, 2),
+    "moments, bins and gaps": (
+        abcdp.MeanSummary(
+            [abcdp.Histogram(0, (0, 1, 2), missing=True), 0, abcdp.Moment(0, 2), 1], domain=((0, 2), (0, 3))
+        ),
+        2,
+    ),
+    "learned bins and gaps": (learned(GAPS, 2, 4), 2),
     "learned line": (learned(LINE, 3, 1), 1),
     "learned waves": (learned(WAVES, 2, 2), 2),
     "learned bins": (learned(BINS, 2, 3), 2),

@@ -101,11 +101,22 @@ def _replaces_wholly(unit: Unit) -> bool:
 
 
 def within(first: FloatArray, second: FloatArray, unit: Unit) -> bool:
-    """Return whether two finite records are no further apart than a unit's change, in exact arithmetic."""
-    steps = [abs(Fraction(a) - Fraction(b)) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+    """Return whether two records are no further apart than a unit's change, in exact arithmetic.
+
+    Their cells are finite or, as NaN, empty: what is empty is as far from any number as can be.
+    """
+    steps = [_step(a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
     if isinstance(unit.change, tuple):
-        return all(math.isinf(most) or step <= Fraction(most) for step, most in zip(steps, unit.change, strict=True))
+        return all(math.isinf(most) or step <= most for step, most in zip(steps, unit.change, strict=True))
+    if math.inf in steps:
+        return math.isinf(unit.change)
     return math.isinf(unit.change) or sum(step * step for step in steps) <= Fraction(unit.change) ** 2
+
+
+def _step(a: float, b: float) -> Fraction | float:
+    if math.isnan(a) or math.isnan(b):
+        return 0 if math.isnan(a) and math.isnan(b) else math.inf
+    return abs(Fraction(a) - Fraction(b))
 
 
 def _datasets(
@@ -141,7 +152,9 @@ def _pool(setting: Setting, rng: np.random.Generator) -> FloatArray:
     strange = np.array([[np.nan] * columns, [-np.inf] * columns, [np.inf] * columns])
     corners = np.stack([low, high, middle, *np.where(rng.random((32, columns)) < 0.5, low, high)])
     mixed = places[rng.integers(len(places), size=(_POOL, columns)), np.arange(columns)]
-    return np.concatenate([strange, corners, mixed, places])
+    gaps = mixed[: _POOL // 8].copy()
+    gaps[rng.random(gaps.shape) < 0.5] = np.nan
+    return np.concatenate([strange, corners, mixed, places, gaps])
 
 
 def _furthest(setting: Setting, pool: FloatArray, rng: np.random.Generator) -> list[Pair]:

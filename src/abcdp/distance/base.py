@@ -59,6 +59,13 @@ class Distance(abc.ABC):
         """
         return len(self.bounds(records)[0])
 
+    def missing_columns(self) -> frozenset[int]:
+        """Return the columns whose empty cells it counts as a case of their own; elsewhere they become a number.
+
+        Under a finite change of such a column an empty cell of a record is empty in a neighbour too.
+        """
+        return frozenset()
+
     # -- comparing -----------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod

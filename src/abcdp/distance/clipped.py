@@ -37,6 +37,9 @@ class Clipped(Distance):
         """Whether the order of records matters."""
         return self.distance.ordered
 
+    def missing_columns(self) -> frozenset[int]:
+        return self.distance.missing_columns()
+
     def fitted(self, columns: int, pilot: FloatArray | None = None) -> Self:
         return type(self)(self.distance.fitted(columns, pilot), self.clip)
 

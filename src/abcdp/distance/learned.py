@@ -86,6 +86,9 @@ class LearnedSummary(MeanDistance):
     def clean(self, data: npt.ArrayLike) -> FloatArray:
         return self.base.clean(data)
 
+    def missing_columns(self) -> frozenset[int]:
+        return self.base.missing_columns()
+
     @property
     def rowwise(self) -> bool:
         return self.base.rowwise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self
@@ -127,10 +127,14 @@ class Moment:
 
 @dataclass(frozen=True)
 class Histogram:
-    """The bin of a column, as one indicator per bin; values beyond the edges count in the outer bins."""
+    """The bin of a column, as one indicator per bin; values beyond the edges count in the outer bins.
+
+    With `missing` empty cells have a bin of their own, the last one.
+    """
 
     column: int
     edges: tuple[float, ...]
+    missing: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -142,24 +146,31 @@ class Histogram:
             raise DistanceError(f"edges={self.edges!r}: give at least three finite numbers in rising order (two bins).")
         if not is_whole(self.column, 0):
             raise DistanceError(f"column={self.column!r}: a whole number of at least 0.")
+        if not isinstance(self.missing, bool):
+            raise DistanceError(f"missing={self.missing!r}: True where empty cells have a bin of their own, or False.")
         object.__setattr__(self, "edges", edges)
 
     @property
     def bins(self) -> int:
         """The number of bins."""
-        return len(self.edges) - 1
+        return len(self.edges) - 1 + self.missing
 
     def values(self, records: FloatArray) -> FloatArray:
-        """Return the indicators of each record; NaN counts in the lowest bin."""
-        inner = np.array(self.edges[1:-1])
-        column = np.where(np.isnan(records[:, self.column]), -np.inf, records[:, self.column])
+        """Return the indicators of each record; without a bin of its own NaN counts in the lowest."""
         out = np.zeros((len(records), self.bins))
-        out[np.arange(len(records)), np.searchsorted(inner, column, side="right")] = 1.0
+        out[np.arange(len(records)), _bin_of(records[:, self.column], self.edges[1:-1], self.missing)] = 1.0
         return out
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain values."""
-        return {"histogram": self.column, "edges": list(self.edges)}
+        return {"histogram": self.column, "edges": list(self.edges)} | ({"missing": True} if self.missing else {})
+
+
+def _bin_of(values: FloatArray, inner: Sequence[float], missing: bool) -> IntArray:
+    """Return the bin of each value, found by comparisons alone; that of NaN is the one after the last, or the first."""
+    gaps = np.isnan(values)
+    found = np.searchsorted(np.array(inner), np.where(gaps, -np.inf, values), side="right")
+    return np.where(gaps, len(inner) + 1, found) if missing else found
 
 
 @dataclass(frozen=True)
@@ -267,19 +278,35 @@ class MeanSummary(MeanDistance):
     def clean(self, data: npt.ArrayLike) -> FloatArray:
         records = as_records(data, len(self.domain) if self.domain is not None else None)
         self._check_columns(records.shape[1])
-        if self.domain is None:
-            # NaN becomes a number before any feature is taken: were each feature to replace it on its own, a record
-            # could have features that no number has, beyond the joint diameter of moments of one column
-            return np.where(np.isnan(records), 0.0, records)
-        pairs = np.array(self.domain)
-        return clip_to(records, pairs[:, 0], pairs[:, 1])
+        cleaned = self._numbers(records)
+        if self.domain is not None:
+            low, high = np.array(self.domain).T
+            np.clip(cleaned, low, high, out=cleaned)
+        for column in self.missing_columns():
+            cleaned[np.isnan(records[:, column]), column] = np.nan
+        return cleaned
+
+    def _numbers(self, records: FloatArray) -> FloatArray:
+        """Return records with a number in the place of NaN, before any feature is taken.
+
+        Were each feature to replace it on its own, a record could have features that no number has, beyond the joint
+        diameter of moments of one column.
+        """
+        number = 0.0 if self.domain is None else np.array(self.domain)[: records.shape[1], 0]
+        return np.where(np.isnan(records), number, records)
+
+    def missing_columns(self) -> frozenset[int]:
+        return frozenset(f.column for f in self.features if isinstance(f, Histogram) and f.missing)
 
     def record_features(self, records: FloatArray) -> FloatArray:
-        parts = [
-            weight * (self._values_of(feature, records) if isinstance(feature, Moment) else feature.values(records))
-            for feature, weight in self._features_and_weights()
-        ]
+        numbers = self._numbers(records) if self.missing_columns() else records
+        parts = [weight * self._part(feature, records, numbers) for feature, weight in self._features_and_weights()]
         return np.concatenate(parts, axis=1)
+
+    def _part(self, feature: Moment | Histogram, records: FloatArray, numbers: FloatArray) -> FloatArray:
+        if isinstance(feature, Moment):
+            return self._values_of(feature, numbers)
+        return feature.values(records if feature.missing else numbers)
 
     def _values_of(self, moment: Moment, records: FloatArray) -> FloatArray:
         low, high = self._range(moment)
@@ -295,7 +322,8 @@ class MeanSummary(MeanDistance):
         if cells is None:
             return None
         # a value on an edge counts in the bin above it, so edges and minus infinity meet every cell
-        ends = [[-math.inf, *edges] for edges in cells.values()]
+        missing = self.missing_columns()
+        ends = [[-math.inf, *edges, *[math.nan] * (column in missing)] for column, edges in cells.items()]
         records = np.zeros((math.prod(map(len, ends)), _columns_needed(self.features)))
         records[:, list(cells)] = list(itertools.product(*ends))
         return self.record_features(records)
@@ -306,8 +334,8 @@ class MeanSummary(MeanDistance):
             return super().case_of(records)
         case = np.zeros(len(records), dtype=np.int64)
         for column, edges in cells.items():
-            values = np.where(np.isnan(records[:, column]), -np.inf, records[:, column])
-            case = case * (len(edges) + 1) + np.searchsorted(np.array(edges), values, side="right")
+            missing = column in self.missing_columns()
+            case = case * (len(edges) + 1 + missing) + _bin_of(records[:, column], edges, missing)
         return case
 
     def _cells(self) -> dict[int, list[float]] | None:
@@ -317,7 +345,8 @@ class MeanSummary(MeanDistance):
             if isinstance(feature, Moment):
                 return None
             inner.setdefault(feature.column, set()).update(feature.edges[1:-1])
-        if math.prod(len(edges) + 1 for edges in inner.values()) > _MOST_CASES:
+        missing = self.missing_columns()
+        if math.prod(len(edges) + 1 + (column in missing) for column, edges in inner.items()) > _MOST_CASES:
             return None
         return {column: sorted(edges) for column, edges in inner.items()}
 
@@ -488,7 +517,7 @@ def _as_feature(feature: Any) -> Moment | Histogram:
 def _feature_from_json(values: Any) -> Moment | Histogram:
     try:
         if "histogram" in values:
-            return Histogram(values["histogram"], tuple(values["edges"]))
+            return Histogram(values["histogram"], tuple(values["edges"]), values.get("missing", False))
         powers = [(c, p) for c, p in values["moment"]]
         bounds = tuple(values["bounds"]) if values["bounds"] else None
         if len(powers) == 1:

@@ -35,7 +35,8 @@ class Unit:
         How many records may change at once.
     change
         How far each of them may move: a Euclidean distance, or a tuple with one bound per column; infinity means that a
-        record may be replaced by any other.
+        record may be replaced by any other. An empty cell of a column with a finite bound is empty in a neighbour too:
+        whether it is, is not hidden.
     neighbours
         ``"replace"``: both datasets have the same, public, size. ``"add-remove"``: one record is added or removed and
         the size is private.
@@ -49,7 +50,7 @@ class Unit:
     >>> Unit()                       # replace one record by anything
     Unit(records=1, change=inf, neighbours='replace', at_least=None)
     >>> print(Unit(records=18, change=1.0).describe())
-    any change of up to 18 records, each moved by at most 1
+    any change of up to 18 records, each moved by at most 1, empty cells staying empty
     """
 
     records: int = 1
@@ -271,9 +272,11 @@ class Replace(UnitKind):
         if unit.change == math.inf:
             return f"replacing {who} by anything"
         if isinstance(unit.change, tuple):
-            far = "at most (" + ", ".join(f"{c:g}" for c in unit.change) + ") by column"
+            bounded = " of bounded columns" if math.inf in unit.change else ""
+            far = "at most (" + ", ".join(f"{c:g}" for c in unit.change) + f") by column, empty cells{bounded}"
         else:
-            far = f"at most {unit.change:g}"
+            far = f"at most {unit.change:g}, empty cells"
+        far += " staying empty"
         return f"any change of {who}, each moved by {far}" if unit.records > 1 else f"moving {who} by {far}"
 
     def share(self, unit: Unit, records: int) -> Fraction:
