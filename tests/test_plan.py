@@ -17,7 +17,16 @@ from scipy import stats
 
 import abcdp
 from abcdp.bank import Header, Shard, ShardData
-from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, PosteriorWarning, UnitError
+from abcdp.errors import (
+    BankError,
+    DistanceError,
+    MechanismError,
+    ModelError,
+    PlanError,
+    PosteriorWarning,
+    SimulationWarning,
+    UnitError,
+)
 from abcdp.experiments.public import public_release
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import Nearest, PrivateSummary, Scan, SparseVector
@@ -82,7 +91,7 @@ def test_planning_works_where_private_data_cannot_be_reached(tmp_path):
     abcdp.simulate(batched, MEAN, draws=300, records=100, seed=1, to=tmp_path / "bank")
     command = [sys.executable, "-c", BLOCKED, str(ROOT / "src" / "abcdp"), str(tmp_path / "bank")]
     alone = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    requests.register(tmp_path / "own.db", "d", np.zeros(100), unit=UNIT, epsilon=1, create=True)
+    requests.register(tmp_path / "own.db", "d", np.zeros(100), unit=UNIT, epsilon=1, create=True, missing="none")
     beside = abcdp.plan(tmp_path / "bank", epsilon=1.0, unit=UNIT, accept=5, truths=8, progress=False)
     assert beside.to_json() == alone
 
@@ -518,7 +527,7 @@ def test_another_number_of_records(bank):
     fewer = abcdp.plan(bank, epsilon=1.0, records=300, model=abcdp.models.mixture, **FEW)
     assert more.records == 4000
     assert more.chosen.error.mean < fewer.chosen.error.mean
-    with pytest.raises(PlanError, match=r"the model has the parameters \('mu', 'sigma'\)"):
+    with pytest.raises(ModelError, match=r"the model has the parameters \('mu', 'sigma'\)"):
         abcdp.plan(bank, epsilon=1.0, records=4000, model=batched, **FEW)
     paired = abcdp.simulate(batched, abcdp.PairedClipped(2.0), draws=50, records=20, seed=1)
     with pytest.raises(DistanceError, match="paired records"):
@@ -546,7 +555,10 @@ def test_a_bank_without_a_single_simulation():
     header = Header(model="m", parameters=("a",), prior="", distance=MEAN.fitted(1), records=5, columns=1)
     data = ShardData(np.full(10, 1, np.int8), np.zeros((10, 1)), np.full((10, 2), np.nan))
     bank = abcdp.Bank.from_memory(header, [(Shard(0, 0, 10, 10, data.sha256()), data)])
-    with pytest.raises(PlanError, match="0 draws of the bank can be pretended observations"):
+    with (
+        pytest.warns(SimulationWarning, match="all of them failed"),
+        pytest.raises(PlanError, match="0 draws of the bank can be pretended observations"),
+    ):
         abcdp.plan(bank, epsilon=1.0, **FEW)
 
 
@@ -675,7 +687,7 @@ def test_from_plan_to_release_on_the_command_line(tmp_path):
     )
     assert "epsilon=0" in command("plan", "bank", "--epsilon", 0, cwd=tmp_path, fails=True)
 
-    registered = {"unit": UNIT, "epsilon": 2, "create": True}
+    registered = {"unit": UNIT, "epsilon": 2, "create": True, "missing": "none"}
     requests.register(tmp_path / "own.db", "d", tmp_path / "y.npy", **registered)
     asking = ["release", "bank", "y.npy", "--ledger", "own.db", "--dataset", "d", "--noise", "fast", "--json"]
     asking += ["--at-most", 1]
@@ -946,7 +958,7 @@ def test_from_a_learned_plan_to_a_release_on_the_command_line(tmp_path):
     assert made.learned
     assert abcdp.Bank(tmp_path / "learned").digest == made.bank
     assert made.made_with == stored.digest
-    requests.register(tmp_path / "own.db", "d", tmp_path / "y.npy", unit=UNIT, epsilon=2, create=True)
+    requests.register(tmp_path / "own.db", "d", tmp_path / "y.npy", unit=UNIT, epsilon=2, create=True, missing="none")
     asking = ["y.npy", "--ledger", "own.db", "--dataset", "d", "--noise", "fast", "--plan", "p.json", "--out", "r.json"]
     asking += ["--at-most", 1]
     wrong = command("release", "bank", *asking, cwd=tmp_path, fails=True)

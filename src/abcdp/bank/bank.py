@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.files import MEMORY
+from abcdp._common.missing import NONE, Rules
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.version import __version__
 from abcdp.bank.manifest import (
@@ -184,6 +185,11 @@ class Bank:
     def columns(self) -> int:
         """The number of columns of a record."""
         return self.header.columns
+
+    @property
+    def missing(self) -> Rules:
+        """What a missing cell of a simulated record stood for, for each column."""
+        return self.header.missing or (NONE,) * self.columns
 
     def shards(self) -> Iterator[tuple[int, ShardData]]:
         """Yield the number of the first row and the content of each shard, one at a time."""

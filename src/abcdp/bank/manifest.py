@@ -17,6 +17,7 @@ import numpy as np
 
 from abcdp._common.checks import is_whole
 from abcdp._common.files import MEMORY, json_limit, load_json
+from abcdp._common.missing import CASE, NONE, Rules, columns_with, rules_from_json
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.support import Support, as_support, support_to_json
 from abcdp.bank.shards import Shard, ShardData, bytes_to_read, shard_from_json
@@ -44,9 +45,12 @@ class Header:
     columns: int
     time_limit: float | None = None  # of a draw, in seconds: draws beyond it failed
     support: Support | None = None  # where the prior allows the parameters, if that is known
+    missing: Rules = ()  # what a missing cell of a simulation stood for in each column, where any could be missing
     asserted_by: str = ""  # the class of the distance, as the bank's maker calls it, where it is not the library's
 
     def __post_init__(self) -> None:
+        if set(self.missing) == {NONE}:
+            object.__setattr__(self, "missing", ())
         if not self.asserted_by:
             object.__setattr__(self, "asserted_by", code_behind(self.distance))
 
@@ -55,9 +59,11 @@ class Header:
         limit = {} if self.time_limit is None else {"time_limit": self.time_limit}
         support = {} if self.support is None else {"support": support_to_json(self.support)}
         asserted = {"asserted_by": self.asserted_by} if self.asserted_by else {}
+        missing = {"missing": list(self.missing)} if self.missing else {}
         return (
             limit
             | support
+            | missing
             | asserted
             | {
                 "format": FORMAT,
@@ -199,6 +205,10 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         support = as_support(manifest["support"], len(names)) if "support" in manifest else None
     except ModelError as error:
         raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
+    try:
+        missing = rules_from_json(manifest["missing"], manifest["columns"]) if "missing" in manifest else ()
+    except ValueError as error:
+        raise BankError(f"{folder.named(MANIFEST)}: {error}.") from None
     asserted_by = manifest.get("asserted_by", "")
     _require(isinstance(asserted_by, str) and len(asserted_by) <= 1000, folder, "asserted_by must name a class")
     try:
@@ -207,6 +217,11 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
     except DistanceError as error:
         raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
     _require(width <= 1 << 40, folder, "rows would be too wide")
+    _require(
+        set(columns_with(missing, CASE)) <= distance.missing_columns(),
+        folder,
+        "missing cells are a case of their own in a column where the distance does not count them",
+    )
     return Header(
         model=manifest["model"],
         parameters=tuple(names),
@@ -216,6 +231,7 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         columns=manifest["columns"],
         time_limit=limit,
         support=support,
+        missing=missing,
         asserted_by=asserted_by,
     )
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank, per_draw
 from abcdp.distance.base import as_records
-from abcdp.errors import MechanismError
+from abcdp.errors import DataError, MechanismError
 from abcdp.mechanisms import Mechanism, SparseVectorCalibration
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
@@ -33,7 +33,7 @@ def public_release(
     another one, and is then asserted.
     """
     by_hand = "" if sensitivity is None else "the experiment"
-    records = as_records(data, bank.columns)
+    records = _public_records(bank, data)
     size = unit.public_size(len(records))  # as an owner has it: a private size is not used
     bank.distance.check_records(size, bank.records)
     calibration = mechanism.calibrate(
@@ -46,8 +46,20 @@ def public_release(
 
 def public_distances(bank: Bank, data: npt.ArrayLike) -> FloatArray:
     """Return the distances of a bank's draws to a public dataset, infinite where a draw failed."""
-    reference = bank.distance.reference(data)
+    reference = bank.distance.reference(_public_records(bank, data))
     return per_draw(bank.shards(), lambda rows: bank.distance.compare(rows, reference), failed=np.inf)
+
+
+def _public_records(bank: Bank, data: npt.ArrayLike) -> FloatArray:
+    """Return public data as records; raise where a cell is empty and nobody says what that stands for."""
+    records = as_records(data, bank.columns)
+    empty = set(np.flatnonzero(np.isnan(records).any(axis=0)).tolist()) - bank.distance.missing_columns()
+    if empty:
+        raise DataError(
+            f"column {min(empty) + 1} of the data has empty cells, which the bank's distance does not count as a case "
+            "of their own: put a number in their place."
+        )
+    return records
 
 
 def run_many(calibration: SparseVectorCalibration, distances: FloatArray, runs: int, seed: int | Sampler) -> IntArray:

@@ -102,8 +102,7 @@ def refine(
     if summary is None:
         raise ReleaseError("refine needs a release with a summary: make one with abcdp.PrivateSummary.")
     used = bank_of(release, bank)
-    if model.parameters != used.parameters:
-        raise ReleaseError(f"the bank has the parameters {used.parameters}, the model {model.parameters}.")
+    model.check_bank(used)
     if not (isinstance(goal, int | float) and 0 < goal < float("inf")):
         raise ReleaseError(f"goal={goal!r}: an effective sample size is a number above 0.")
     for name, value, least in (("draws", draws, 1), ("population", population, 100), ("simulations", simulations, 1)):

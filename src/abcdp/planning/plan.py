@@ -363,8 +363,8 @@ def _check(
         if len(bounds) != 2 or not bounds[0] <= bounds[1]:
             raise PlanError(f"region of {name!r}: give (low, high).")
     bank.distance.check_records(records, bank.records)
-    if model is not None and model.parameters != bank.parameters:
-        raise PlanError(f"the model has the parameters {model.parameters}, the bank {bank.parameters}.")
+    if model is not None:
+        model.check_bank(bank)
     if model is None and records != bank.records:
         raise PlanError(f"the data have {records} records, the bank's simulations {bank.records}: pass model=... too.")
 

@@ -106,7 +106,7 @@ class Candidate:
         """Return the candidate as plain values."""
         values = {name: pair_of(getattr(self, name)) for name in MEASURES}
         about = {"mechanism": self.mechanism.to_json(), "draws": self.draws, "learned": self.learned}
-        return {**about, **values, "errors": errors_to_json(self.errors)}
+        return {**about, **values} | ({"errors": errors_to_json(self.errors)} if self.errors else {})
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Candidate:

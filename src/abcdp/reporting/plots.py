@@ -85,12 +85,15 @@ def predictive(synthetic: FloatArray, names: list[str] | None = None) -> Any:
     figure, axes = _figure(1, shown, 3.6 * shown, 2.7)
     for column, axis in zip(range(shown), axes.ravel(), strict=True):
         values = synthetic[:, :, column]
-        edges = np.histogram_bin_edges(values, bins=40)
-        heights = np.stack([np.histogram(one, bins=edges, density=True)[0] for one in values])
+        missing = np.isnan(values)
+        edges = np.histogram_bin_edges(values[~missing], bins=40)
+        counts = np.stack([np.histogram(one[~gaps], bins=edges)[0] for one, gaps in zip(values, missing, strict=True)])
+        heights = counts / (np.maximum(1, counts.sum(axis=1, keepdims=True)) * np.diff(edges))
         for one in heights[:60]:
             axis.stairs(one, edges, color=POSTERIOR, alpha=0.12, linewidth=0.7)
         axis.stairs(heights.mean(axis=0), edges, color=POSTERIOR, linewidth=1.8)
-        axis.set_title(names[column] if names else f"column {column}", fontsize=10, color=INK)
+        gone = f" ({missing.mean():.0%} missing)" if missing.any() else ""
+        axis.set_title(f"{names[column] if names else f'column {column}'}{gone}", fontsize=10, color=INK)
         axis.set_yticks([])
     return figure
 

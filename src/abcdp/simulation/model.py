@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
+from abcdp._common.missing import NONE, Rules
 from abcdp._common.support import Support
 from abcdp.errors import ModelError
 from abcdp.simulation.prior import Latent, LogDensity, kind_of, parameter_names
 from abcdp.simulation.program import Program
-from abcdp.simulation.simulators import Outcome, Simulator, outcome_of, seconds, simulator_for
+from abcdp.simulation.simulators import Outcome, Simulator, missing_rules, outcome_of, seconds, simulator_for
 
 if TYPE_CHECKING:
+    from abcdp.bank import Bank
     from abcdp.distance import Distance
 
 
@@ -32,8 +34,8 @@ class Model:
     simulator
         ``simulator(theta, records, rng)``. If `vectorised`, theta has a row per draw and the result has the shape
         (draws, records) or (draws, records, columns). Otherwise theta is one draw and the result has the shape
-        (records,) or (records, columns). A draw that cannot be simulated is returned as NaN; an exception fails the
-        draw, or all draws of the batch if `vectorised`. Or an object that is a
+        (records,) or (records, columns). A draw that cannot be simulated is returned as NaN throughout; an exception
+        fails the draw, or all draws of the batch if `vectorised`. Or an object that is a
         :class:`abcdp.simulation.simulators.Simulator`, which says itself how it is to be called.
     parameters
         The names, in the order of theta's columns.
@@ -56,6 +58,10 @@ class Model:
     support
         Where the prior allows the parameters: ``"simplex"``, or a pair (low, high) for each, None where it has no end.
         Continuous scipy distributions say it themselves. It lets a regression adjustment keep to it.
+    missing
+        What single NaN cells of a simulated dataset stand for: ``"none"``, so that they fail the draw; a number that
+        takes their place; ``"case"``, which a ``Histogram(..., missing=True)`` counts; or one of these for each column
+        by its number, as in ``{0: "case", "*": "none"}``. Private records must have been registered with the same.
 
     With a time limit, and for programs (:meth:`command`), every draw has a random stream of its own, so that a draw
     that was stopped half-way does not change those after it.
@@ -83,6 +89,7 @@ class Model:
         distance: Distance | None = None,
         time_limit: float | None = None,
         support: Any = None,
+        missing: Any = NONE,
     ) -> None:
         names = parameter_names(prior, parameters)
         self.prior = prior
@@ -90,6 +97,7 @@ class Model:
         self.parameters = names
         self.name = name or str(getattr(simulator, "__name__", type(simulator).__name__))
         self.distance = distance
+        self.missing = missing
         self.engine = simulator_for(simulator, self.name, vectorised, time_limit)
         self._law = kind_of(prior)(prior, names, self.name, log_prior, latent, support)
 
@@ -129,6 +137,20 @@ class Model:
         """Seconds that a draw may take, None where there is no limit."""
         return self.engine.time_limit
 
+    def missing_rules(self, columns: int) -> Rules:
+        """Return what a missing cell stands for in each of so many columns."""
+        return missing_rules(self.missing, columns, self.name)
+
+    def check_bank(self, bank: Bank) -> None:
+        """Raise where draws of this model could not stand beside those of a bank."""
+        if self.parameters != bank.parameters:
+            raise ModelError(f"the model has the parameters {self.parameters}, the bank {bank.parameters}.")
+        if self.missing_rules(bank.columns) != bank.missing:
+            raise ModelError(
+                f"the model says missing={self.missing!r}, the bank was simulated with {list(bank.missing)}: a missing "
+                "cell has to mean the same in both."
+            )
+
     def close(self) -> None:
         """End the processes that wait for further draws, where a time limit made any."""
         self.engine.close()
@@ -166,9 +188,10 @@ class Model:
         """Simulate a batch.
 
         Returns the data as (draws, records, columns), a status per draw, and the last exception. Where no draw gave
-        data the first part is None; the data of a failed draw are zeros.
+        data the first part is None; the data of a failed draw are zeros. Cells that are missing have their number, or
+        are NaN where they are a case of their own.
         """
-        return outcome_of(self.engine, self.name, theta, records, rng)
+        return outcome_of(self.engine, self.name, theta, records, rng, self.missing)
 
 
 def load(reference: str) -> Any:

@@ -128,8 +128,9 @@ def _alike(first: FloatArray, second: FloatArray) -> bool:
     if first.shape != second.shape:
         return False
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = first.std(axis=(0, 1)) if first.size else 0.0
-        return bool((np.abs(first - second) <= CLOSE * np.abs(first) + _CLOSE_TO_SPREAD * spread).all())
+        spread = np.where(np.isnan(first), 0.0, first).std(axis=(0, 1)) if first.size else 0.0
+        close = np.abs(first - second) <= CLOSE * np.abs(first) + _CLOSE_TO_SPREAD * spread
+        return bool((close | (np.isnan(first) & np.isnan(second))).all())
 
 
 def _way_that_works(model: Model, theta: FloatArray, records: int) -> str:
@@ -140,7 +141,7 @@ def _way_that_works(model: Model, theta: FloatArray, records: int) -> str:
     rows = theta[:1] if batch else theta
     other = (DrawSimulator if batch else BatchSimulator)(model.simulator, model.name)
     try:
-        _, status, _ = outcome_of(other, model.name, rows, records, _stream(0))
+        _, status, _ = outcome_of(other, model.name, rows, records, _stream(0), model.missing)
     except Exception:
         return ""
     if (status != OK).all():

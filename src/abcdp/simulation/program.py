@@ -173,7 +173,8 @@ def _numeric(line: str) -> bool:
 
 
 def _read_json(output: bytes) -> npt.NDArray[Any]:
-    return np.asarray(json.loads(output))
+    found = np.asarray(json.loads(output))
+    return np.asarray(found, dtype=np.float64) if found.dtype.kind == "O" else found  # null is a missing cell
 
 
 def _read_npy(output: bytes) -> npt.NDArray[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from abcdp._common.checks import is_whole
+from abcdp._common.missing import CASE, columns_with
 from abcdp._common.progress import progress as progress_bar
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.version import __version__
@@ -277,13 +278,15 @@ def _begin(
     records, seed = _whole("records", records, 1), _whole("seed", seed, 0)
 
     pilot_theta, pilot = trial_draws(model, distance, records, seed, most=_BATCH_VALUES // records)
+    columns = pilot.shape[2]
     header = Header(
         model=model.name,
         parameters=model.parameters,
         prior=model.describe_prior(),
-        distance=distance.fitted(pilot.shape[2], pilot.reshape(-1, pilot.shape[2])),
+        distance=_knowing_missing(distance, model, columns).fitted(columns, pilot.reshape(-1, columns)),
         records=records,
-        columns=pilot.shape[2],
+        columns=columns,
+        missing=model.missing_rules(columns),
         time_limit=model.time_limit,
         support=model.support,
     )
@@ -299,6 +302,18 @@ def _begin(
         _open_manifest(folder, began, manifest, extend=more is not None)
     task = Task(model, header, seed, batch)
     return _Run(task, folder, manifest, _sizes(stages, shard), began or {}, extends=more is not None)
+
+
+def _knowing_missing(distance: Distance, model: Model, columns: int) -> Distance:
+    """Return the distance, or raise where missing cells are a case of their own that it does not count."""
+    unknown = set(columns_with(model.missing_rules(columns), CASE)) - distance.missing_columns()
+    if unknown:
+        raise ModelError(
+            f"model {model.name!r} says that missing cells of column {min(unknown)} are a case of their own, which "
+            f"the distance does not count: give it a Histogram({min(unknown)}, edges, missing=True), or give the model "
+            "a number that stands in their place."
+        )
+    return distance
 
 
 def _open_manifest(folder: Folder, began: dict[str, Any] | None, manifest: dict[str, Any], extend: bool) -> None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray, as_array
 from abcdp._common.checks import is_number
+from abcdp._common.missing import CASE, NONE, Rules, as_rules, columns_with, filled
 from abcdp.bank.status import NOT_FINITE, OK, RAISED, STATUS_WORDS, DrawFailed
 from abcdp.errors import ModelError, WorkerError
 from abcdp.simulation.isolated import Isolated
@@ -219,10 +220,21 @@ def seconds(time_limit: Any) -> float | None:
     return float(time_limit)
 
 
-def outcome_of(simulator: Simulator, name: str, theta: FloatArray, records: int, rng: np.random.Generator) -> Outcome:
+def missing_rules(missing: Any, columns: int, name: str) -> Rules:
+    """Return what a missing cell of a simulator stands for in each column."""
+    try:
+        return as_rules(missing, columns)
+    except ValueError as error:
+        raise ModelError(f"simulator {name!r}: {error}") from None
+
+
+def outcome_of(
+    simulator: Simulator, name: str, theta: FloatArray, records: int, rng: np.random.Generator, missing: Any = NONE
+) -> Outcome:
     """Simulate a batch and check what came out, whoever wrote the simulator.
 
-    The data are (draws, records, columns), finite, and zeros for draws that failed.
+    The data are (draws, records, columns), finite but for missing cells that are a case of their own, and zeros for
+    draws that failed.
     """
     try:
         data, status, error = simulator.simulate(theta, records, rng)
@@ -243,7 +255,13 @@ def outcome_of(simulator: Simulator, name: str, theta: FloatArray, records: int,
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(data.sum(axis=(1, 2))).all()
     if suspicious:
-        status[(status == OK) & [not np.isfinite(one).all() for one in data]] = NOT_FINITE
+        nothing = np.isnan(data).all(axis=(1, 2))
+        rules = missing_rules(missing, data.shape[2], name)
+        data = filled(data, rules)
+        sound = np.isfinite(data)
+        for column in columns_with(rules, CASE):
+            sound[..., column] |= np.isnan(data[..., column])
+        status[(status == OK) & (nothing | ~sound.all(axis=(1, 2)))] = NOT_FINITE
     if status.any():
         data = np.where(status[:, None, None] != OK, 0.0, data)
     return data, status, error
