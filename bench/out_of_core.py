@@ -42,11 +42,11 @@ mechanism = abcdp.Nearest(epsilon=1.0, accept=100)
 execute.run(bank, PrivateData(data), mechanism.calibrate(bank.distance, **public), FastNoise())""",
     "release": """
 with tempfile.TemporaryDirectory() as place:
-    abcdp.register(place + "/own.db", "d", data, unit=abcdp.Unit(), epsilon=1, create=True)
+    abcdp.register(place + "/own.db", "d", data, unit=abcdp.Unit(), epsilon=1, missing="none", create=True)
     abcdp.release(bank, data, mechanism, ledger=place + "/own.db", dataset="d", noise="fast")""",
     "posterior": """
 with tempfile.TemporaryDirectory() as place:
-    abcdp.register(place + "/own.db", "d", data, unit=abcdp.Unit(), epsilon=1, create=True)
+    abcdp.register(place + "/own.db", "d", data, unit=abcdp.Unit(), epsilon=1, missing="none", create=True)
     answer = abcdp.release(bank, data, abcdp.PrivateSummary(1.0), ledger=place + "/own.db", dataset="d", noise="fast")
     start = time.perf_counter()
     abcdp.posterior(answer, bank, method="nearest")""",

@@ -50,7 +50,7 @@ COMMANDS = [
     "release B Y.npy --ledger L --dataset d --out r.json --plan P --dry-run --json",
     "report R --bank B --out r.html --netcdf r.nc --model sample_models:batched",
     "synthesize R sample_models:batched --records 5 --out s.npy --sets 2 --seed 3",
-    "ledger create new.db --dataset d --data C.csv --unit record --epsilon 1 --delta 0 --description x --columns a,b",
+    "ledger create new.db --dataset d --data C.csv --unit record --epsilon 1 --delta 0 --columns a,b --missing none",
     "ledger show L --json",
     "ledger verify L",
     "ledger anchor L --reconcile A",
@@ -228,7 +228,7 @@ def make_things(folder: Path, state: Path) -> None:
     ]
     records = np.random.default_rng(0).normal(1.0, 1.0, 40)
     np.save(folder / "Y.npy", records)
-    abcdp.register(folder / "L", "d", records, unit=abcdp.Unit(), epsilon=4, delta=0.1, create=True)
+    abcdp.register(folder / "L", "d", records, unit=abcdp.Unit(), epsilon=4, delta=0.1, create=True, missing="none")
     sparse = abcdp.SparseVector(epsilon=1.0, accept=3, threshold=3.0)
     release = abcdp.release(made[0], records, sparse, ledger=folder / "L", dataset="d", noise="fast")
     release.save(folder / "R")

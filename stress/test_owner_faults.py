@@ -37,7 +37,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("ABCDP_STATE", str(tmp_path / "state"))
     abcdp.simulate(abcdp.models.mixture, draws=2000, records=300, seed=1, to=tmp_path / "bank")
     np.save(tmp_path / "records.npy", np.random.default_rng(1).uniform(0, 5, 300))
-    requests.register(tmp_path / "own.db", "d", tmp_path / "records.npy", unit=abcdp.Unit(), epsilon=1, create=True)
+    requests.register(
+        tmp_path / "own.db", "d", tmp_path / "records.npy", unit=abcdp.Unit(), epsilon=1, create=True, missing="none"
+    )
     return tmp_path
 
 

@@ -53,7 +53,7 @@ def folder(tmp_path, where):
     (tmp_path / "out").mkdir()
     # enough for some of the requests only: a part of the deaths is at the end of the budget
     Ledger.create(where)
-    requests.register(where, "d", tmp_path / "records.npy", unit=abcdp.Unit(), epsilon="1.8")
+    requests.register(where, "d", tmp_path / "records.npy", unit=abcdp.Unit(), epsilon="1.8", missing="none")
     return tmp_path
 
 

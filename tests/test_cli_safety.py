@@ -47,7 +47,7 @@ def own(tmp_path, bank):
     folder.mkdir()
     records = np.random.default_rng(0).normal(1.0, 1.0, 40)
     np.save(folder / "y.npy", records)
-    abcdp.register(folder / "own.db", "d", records, unit=abcdp.Unit(), epsilon=2, create=True)
+    abcdp.register(folder / "own.db", "d", records, unit=abcdp.Unit(), epsilon=2, create=True, missing="none")
     mechanism = abcdp.PrivateSummary(epsilon=1.5).to_json()
     (folder / "p.json").write_text(json.dumps({"format": 2, "bank": abcdp.Bank(bank).digest, "mechanism": mechanism}))
     return folder
@@ -181,6 +181,8 @@ def test_no_command_runs_code_of_the_working_folder(trap, tmp_path, bank):
             "record",
             "--epsilon",
             9,
+            "--missing",
+            "none",
         ],
         ["release", bank, to / "y.npy", *owner, "--plan", to / "p.json", "--at-most", 1, "--out", to / "p.r.json"],
         [

@@ -400,7 +400,7 @@ def test_every_mechanism_answers(bank, patients, mechanism, learned):
 def test_an_owner_answers(bank, patients, tmp_path):
     pytest.importorskip("opendp", reason="needs the extra 'owner'")
     ledger = tmp_path / "owner.db"
-    abcdp.register(ledger, "clinic", patients, unit=ONE, epsilon=1, create=True)
+    abcdp.register(ledger, "clinic", patients, unit=ONE, epsilon=1, create=True, missing="none")
     release = abcdp.release(bank, patients, PrivateSummary(1.0), ledger=ledger, dataset="clinic")
     assert release.guarantee.unit == ONE
     posterior = abcdp.posterior(release, bank, draws=20, method="nearest")

@@ -261,8 +261,8 @@ def test_what_is_missing_in_an_array_stays_missing():
 def test_a_release_reads_a_file_as_its_registration_did(bank, tmp_path):
     data, book = written(tmp_path, ONSETS), tmp_path / "own.db"
     said = {"columns": ["onset"], "dates": DATES}
-    made = abcdp.register(book, "d", data, unit=abcdp.Unit(), epsilon=2, create=True, **said)
-    assert made.reading == Ledger(book).dataset("d").reading == said
+    made = abcdp.register(book, "d", data, unit=abcdp.Unit(), epsilon=2, create=True, **said, missing="2024-01-11")
+    assert made.reading == Ledger(book).dataset("d").reading == said | {"missing": [3.0]}
     mechanism = abcdp.PrivateSummary(epsilon=0.5)
     asked = {"ledger": book, "dataset": "d", "noise": "fast"}
     first = abcdp.release(bank, data, mechanism, **asked)
@@ -278,7 +278,9 @@ def test_a_release_reads_a_file_as_its_registration_did(bank, tmp_path):
 def test_other_levels_are_refused_before_the_records_are_read(bank, tmp_path):
     """Else levels could be tried on the records one by one: a refusal would tell which there are."""
     data, book = written(tmp_path, ONSETS), tmp_path / "own.db"
-    abcdp.register(book, "d", data, unit=abcdp.Unit(), epsilon=2, create=True, columns=["onset"], dates=DATES)
+    abcdp.register(
+        book, "d", data, unit=abcdp.Unit(), epsilon=2, create=True, columns=["onset"], dates=DATES, missing=0
+    )
     asked = {"ledger": book, "dataset": "d"}
     for more, message in [
         ({"dates": {"onset": "2023-01-08"}}, r"registered with other dates \(--date\)"),
@@ -293,26 +295,29 @@ def test_what_a_newer_version_said_is_not_guessed():
         Reading.from_json({"columns": ["x"], "colours": 3})
 
 
-def test_a_dataset_without_a_reading_is_written_as_before(tmp_path):
-    abcdp.register(tmp_path / "own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True)
-    assert "reading" not in Ledger(tmp_path / "own.db").history("d")[0].values()
+def test_of_an_array_only_its_empty_cells_are_spoken_of(tmp_path):
+    abcdp.register(tmp_path / "own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True, missing="none")
+    assert Ledger(tmp_path / "own.db").history("d")[0].values()["reading"] == {"missing": ["none"]}
 
 
 def test_the_command_line_has_dates_categories_and_punctuation(bank, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, ONSETS.replace(",", ";"))
-    own = ["--dataset", "d", "--data", "y.csv", "--unit", "record", "--epsilon", 2]
+    own = ["--dataset", "d", "--data", "y.csv", "--unit", "record", "--epsilon", 2, "--missing", "none"]
     with pytest.raises(DataError, match="--date 'onset': write the column, a colon"):
         command("ledger", "create", "own.db", *own, "--date", "onset")
     said = ["--columns", "onset", "--date", "onset:2024-01-08", "--separator", ";"]
+    own[-1] = "onset:2024-01-11"
     command("ledger", "create", "own.db", *own, *said)
-    assert "onset: days since 2024-01-08" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "onset: days since 2024-01-08" in shown
+    assert "count as 3" in shown
     asked = [bank, "y.csv", "--ledger", "own.db", "--dataset", "d", "--noise", "fast"]
     command("release", *asked, "--mechanism", "private-summary", "--epsilon", 0.5, "--out", "r.json")
     assert (tmp_path / "r.json").exists()
 
     written(tmp_path, "ward\nA\nB\nC\nA\n", "wards.csv")
-    own[1], own[3] = "wards", "wards.csv"
+    own[1], own[3], own[-1] = "wards", "wards.csv", "none"
     with pytest.raises(DataError, match="none of its 2 levels"):
         command("ledger", "create", "own.db", *own, "--category", "ward:A,B")
     command("ledger", "create", "own.db", *own, "--category", "ward:A,B,C")
@@ -335,7 +340,7 @@ def test_a_typo_in_a_dataset_lists_those_there_are(tmp_path):
 
 def test_a_script_that_registers_runs_again(tmp_path):
     place, data = tmp_path / "own.db", np.arange(5.0)
-    said = {"unit": abcdp.Unit(), "epsilon": 3, "create": True}
+    said = {"unit": abcdp.Unit(), "epsilon": 3, "create": True, "missing": "none"}
     made = abcdp.register(place, "d", data, **said)
     head = Ledger(place).head()
     assert abcdp.register(place, "d", data, **said) == made
@@ -356,7 +361,7 @@ def test_a_script_that_registers_runs_again(tmp_path):
 
 def test_a_folder_that_is_missing_is_named(bank, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True)
+    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True, missing="none")
     np.save("y.npy", np.arange(4.0))
     asked = [bank, "y.npy", "--ledger", "own.db", "--dataset", "d", "--mechanism", "private-summary", "--epsilon", 1]
     with pytest.raises(StorageError, match=r"the folder missing does not exist. Make it first"):
@@ -371,7 +376,7 @@ def test_a_folder_that_is_missing_is_named(bank, tmp_path, monkeypatch):
 
 def test_a_model_of_this_folder_is_named_as_it_has_to_be(bank, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True)
+    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True, missing="none")
     mechanism = abcdp.PrivateSummary(epsilon=1)
     abcdp.release(bank, np.arange(4.0), mechanism, ledger="own.db", dataset="d", noise="fast").save("r.json")
     for name, message in [

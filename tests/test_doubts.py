@@ -272,7 +272,7 @@ def test_a_file_is_no_folder_for_a_bank_and_that_is_said_before_any_work(toy, tm
 def test_who_is_out_of_budget_is_not_sent_to_himself(toy, tmp_path):
     """Releases are the owner's to make."""
     data = np.random.default_rng(1).normal(size=500)
-    abcdp.register(tmp_path / "own.db", "d", data, unit=UNIT, epsilon=1, create=True)
+    abcdp.register(tmp_path / "own.db", "d", data, unit=UNIT, epsilon=1, create=True, missing="none")
     with pytest.raises(BudgetExceeded) as told:
         abcdp.release(toy, data, abcdp.PrivateSummary(2.0), ledger=tmp_path / "own.db", dataset="d")
     assert "ask the owner" not in str(told.value)

@@ -161,7 +161,7 @@ def asked(bank, tmp_path, mechanism=SCAN, **options):
     records = np.random.default_rng(7).normal(0.3, 1.0, 300)
     book = tmp_path / "own.db"
     if not book.exists():
-        requests.register(book, "d", records, unit=Unit(), epsilon=10, delta="0.01", create=True)
+        requests.register(book, "d", records, unit=Unit(), epsilon=10, delta="0.01", create=True, missing="none")
     return abcdp.release(bank, records, mechanism, ledger=book, dataset="d", noise="fast", **options)
 
 

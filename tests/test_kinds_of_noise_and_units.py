@@ -165,7 +165,7 @@ def test_somebodys_unit_from_the_ledger_to_the_report(tmp_path):
     mine, path = some(2, 100), tmp_path / "own.db"
     bank = abcdp.simulate(batched, MEAN, draws=400, records=300, seed=1)
     data = np.random.default_rng(3).normal(0.3, 1.0, 137)
-    abcdp.register(path, "clinic", data, unit=mine, epsilon=3, create=True)
+    abcdp.register(path, "clinic", data, unit=mine, epsilon=3, create=True, missing="none")
     entry = Ledger(path).dataset("clinic")
     assert (entry.unit, entry.records) == (mine, None)
     release = abcdp.release(bank, data, abcdp.PrivateSummary(1.0), ledger=path, dataset="clinic", noise="fast")

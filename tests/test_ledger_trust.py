@@ -121,7 +121,7 @@ def test_sorted_records_are_refused_where_their_order_matters(path, tmp_path):
     model = abcdp.Model(prior={"a": __import__("scipy.stats").stats.uniform(0, 1)}, simulator=_shifted)
     paired = abcdp.simulate(model, abcdp.PairedClipped(1.0), draws=20, records=50, seed=1, progress=False)
     mean = abcdp.simulate(model, abcdp.MeanSummary([0], domain=(0, 2)), draws=20, records=50, seed=1, progress=False)
-    abcdp.register(path, "clinic", data, unit=Unit(), epsilon=10, create=True)
+    abcdp.register(path, "clinic", data, unit=Unit(), epsilon=10, create=True, missing="none")
     mechanism = abcdp.SparseVector(epsilon=1.0, accept=2, threshold=0.5)
     with pytest.raises(LedgerError, match=r"in another order, and this distance compares records by position"):
         abcdp.release(paired, np.sort(data, axis=0), mechanism, ledger=path, dataset="clinic")
@@ -230,7 +230,7 @@ def test_a_run_that_fails_is_written_down_as_burnt(path, monkeypatch):
     model = abcdp.Model(prior={"a": __import__("scipy.stats").stats.uniform(0, 1)}, simulator=_shifted)
     bank = abcdp.simulate(model, abcdp.MeanSummary([0], domain=(0, 2)), draws=20, records=20, seed=1, progress=False)
     data = np.linspace(0, 1, 20)[:, None]
-    abcdp.register(path, "clinic", data, unit=Unit(), epsilon=1, create=True)
+    abcdp.register(path, "clinic", data, unit=Unit(), epsilon=1, create=True, missing="none")
     mechanism = abcdp.SparseVector(epsilon=0.5, accept=2, threshold=0.5)
     with monkeypatch.context() as patch:
         patch.setattr("abcdp.mechanisms.SparseVectorCalibration.run", lambda *args: 1 / 0)
@@ -431,7 +431,7 @@ def csv(tmp_path):
 
 @pytest.fixture
 def create(run, path, csv):
-    words = ("--dataset", "clinic", "--data", csv, "--unit", "record", "--epsilon", "1")
+    words = ("--dataset", "clinic", "--data", csv, "--unit", "record", "--epsilon", "1", "--missing", "none")
     return lambda *more: run("ledger", "create", path, *words, *more)
 
 
@@ -492,6 +492,6 @@ def test_a_near_copy_is_said_on_the_terminal(path, create, run, tmp_path):
     create()
     np.savetxt(tmp_path / "copy.csv", np.vstack([RECORDS[:-1], [[7.5, 8.5]]]), delimiter=",")
     made = run("ledger", "create", path, "--dataset", "copy", "--data", tmp_path / "copy.csv", "--unit", "record",
-               "--epsilon", "1")  # fmt: skip
+               "--epsilon", "1", "--missing", "none")  # fmt: skip
     assert made.exit_code == 0
     assert "note: dataset 'copy' is registered, but about" in made.output

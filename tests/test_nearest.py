@@ -127,7 +127,7 @@ def test_the_opposite_sign_breaks_the_claim():
 def test_a_release_of_the_nearest_draws(tmp_path):
     bank = abcdp.simulate(failing, MEAN, draws=800, records=200, seed=3, shard=128)
     records = np.random.default_rng(1).normal(0.2, 1.0, 200)
-    requests.register(tmp_path / "b.db", "d", records, unit=abcdp.Unit(), epsilon="200000", create=True)
+    requests.register(tmp_path / "b.db", "d", records, unit=abcdp.Unit(), epsilon="200000", create=True, missing="none")
     book = {"ledger": tmp_path / "b.db", "dataset": "d", "allow_failed": True}
     almost = abcdp.release(bank, records, Nearest(1e5, 9), noise="fast", **book)
     distances = execute.true_distances(bank, PrivateData(records))
@@ -297,7 +297,9 @@ def test_a_release_with_gumbel_noise(tmp_path):
     bank = abcdp.simulate(failing, MEAN, draws=800, records=200, seed=3, shard=128)
     records = np.random.default_rng(1).normal(0.2, 1.0, 200)
     book = {"ledger": tmp_path / "b.db", "dataset": "d", "allow_failed": True}
-    requests.register(book["ledger"], "d", records, unit=abcdp.Unit(), epsilon="200000", delta="0.1", create=True)
+    requests.register(
+        book["ledger"], "d", records, unit=abcdp.Unit(), epsilon="200000", delta="0.1", create=True, missing="none"
+    )
     distances = execute.true_distances(bank, PrivateData(records))
     truth = np.argsort(np.where(np.isnan(distances), np.inf, distances))[:60]
     for source in ("fast", "opendp"):

@@ -178,7 +178,7 @@ def test_verify_reads_every_shard_and_names_the_first_fault(tmp_path):
 
 class TestMemory:
     def release(self, bank, book, **options):
-        requests.register(book, "d", DATA.records, unit=abcdp.Unit(), epsilon=3, create=True)
+        requests.register(book, "d", DATA.records, unit=abcdp.Unit(), epsilon=3, create=True, missing="none")
         return abcdp.release(
             bank, DATA.records, SparseVector(1.0, 3, 0.4), ledger=book, dataset="d", noise="fast", **options
         )

@@ -49,7 +49,7 @@ def test_from_a_plan_to_a_report_and_an_audit(known, bank, tmp_path):
     assert abcdp.Plan.load(tmp_path / "plan.json").mechanism == plan.mechanism
 
     path = tmp_path / "own.db"
-    abcdp.register(path, "clinic", data, unit=mine, epsilon=10, create=True)
+    abcdp.register(path, "clinic", data, unit=mine, epsilon=10, create=True, missing="none")
     release = abcdp.release(bank, data, plan.mechanism, ledger=path, dataset="clinic", noise="fast")
     assert Ledger(path).dataset("clinic").left_epsilon == 6
     assert len(release.accepted) == 1
@@ -110,7 +110,7 @@ def test_what_is_wrong_with_it_is_found(known, kind, name, wrong, words, monkeyp
 
 
 def asked(bank, path, data):
-    abcdp.register(path, "clinic", data, unit=abcdp.Unit(), epsilon=10, create=True)
+    abcdp.register(path, "clinic", data, unit=abcdp.Unit(), epsilon=10, create=True, missing="none")
     return lambda mechanism: abcdp.release(bank, data, mechanism, ledger=path, dataset="clinic", noise="fast")
 
 
@@ -164,7 +164,7 @@ def test_a_summary_with_noise_that_its_mechanism_does_not_draw_is_refused(known,
 def test_another_class_of_the_same_name_is_another_unit(known, bank, tmp_path, monkeypatch):
     """A dataset keeps the unit it was registered with, not its name alone."""
     path, mine = tmp_path / "own.db", abcdp.Unit(records=2, neighbours="add-remove-some", at_least=200)
-    abcdp.register(path, "clinic", np.zeros(250), unit=mine, epsilon=10, create=True)
+    abcdp.register(path, "clinic", np.zeros(250), unit=mine, epsilon=10, create=True, missing="none")
 
     class AddRemoveSome(type(mine.kind)):
         """A hundredth of what it should be."""
@@ -219,7 +219,7 @@ def test_a_kind_of_the_library_under_another_name_is_somebodys_word(known):
 
 def test_unregistered_it_is_neither_released_nor_read(bank, tmp_path):
     path = tmp_path / "own.db"
-    abcdp.register(path, "clinic", np.zeros(250), unit=abcdp.Unit(), epsilon=10, create=True)
+    abcdp.register(path, "clinic", np.zeros(250), unit=abcdp.Unit(), epsilon=10, create=True, missing="none")
     with pytest.raises(MechanismError, match="register_mechanism"):
         abcdp.release(bank, np.zeros(250), NearestOne(1.0), ledger=path, dataset="clinic")
     assert Ledger(path).dataset("clinic").left_epsilon == 10

@@ -43,7 +43,7 @@ def records():
 
 @pytest.fixture
 def book(tmp_path, records):
-    requests.register(tmp_path / "own.db", "clinic", records, unit=abcdp.Unit(), epsilon=3, create=True)
+    requests.register(tmp_path / "own.db", "clinic", records, unit=abcdp.Unit(), epsilon=3, create=True, missing="none")
     return tmp_path / "own.db"
 
 
@@ -100,7 +100,9 @@ def test_the_same_request_returns_the_same_bytes_and_costs_once(bank, records, b
 
 
 def test_with_almost_no_noise_the_release_is_rejection_abc(bank, records, tmp_path):
-    requests.register(tmp_path / "b.db", "clinic", records, unit=abcdp.Unit(), epsilon="1000000", create=True)
+    requests.register(
+        tmp_path / "b.db", "clinic", records, unit=abcdp.Unit(), epsilon="1000000", create=True, missing="none"
+    )
     for resample in (False, True):
         mechanism = abcdp.SparseVector(epsilon=1e5, accept=7, threshold=0.2, resample=resample)
         release = ask(bank, records, tmp_path / "b.db", mechanism)
@@ -124,7 +126,7 @@ def test_the_baseline_is_no_release(bank, records):
 
 def test_failed_draws_are_never_accepted(records, tmp_path):
     bank = abcdp.simulate(failing, MEAN, draws=600, records=300, seed=5, shard=64)
-    requests.register(tmp_path / "b.db", "clinic", records, unit=abcdp.Unit(), epsilon=100, create=True)
+    requests.register(tmp_path / "b.db", "clinic", records, unit=abcdp.Unit(), epsilon=100, create=True, missing="none")
     everything = abcdp.SparseVector(epsilon=10.0, accept=1000, threshold=1e6)
     release = ask(bank, records, tmp_path / "b.db", everything, allow_failed=True)
     assert set(release.accepted) == set(np.flatnonzero(bank.status == 0))
@@ -235,7 +237,7 @@ def test_wrong_columns_at_registration(tmp_path, records):
                 "d",
                 tmp_path / "y.csv",
                 create=True,
-                **({"unit": abcdp.Unit(), "epsilon": 1} | options),
+                **({"unit": abcdp.Unit(), "epsilon": 1, "missing": "none"} | options),
             )
     assert not (tmp_path / "b.db").exists()
 
@@ -338,6 +340,7 @@ def test_a_unit_that_the_distance_cannot_support(records, tmp_path):
         unit=abcdp.Unit(neighbours="add-remove", at_least=100),
         epsilon=3,
         create=True,
+        missing="none",
     )
     paired = abcdp.simulate(batched, abcdp.PairedClipped(clip=2.0), draws=20, records=100, seed=1)
     with pytest.raises(UnitError, match="replace"):
@@ -353,6 +356,7 @@ def test_a_private_size_stays_private(records, tmp_path):
         unit=abcdp.Unit(neighbours="add-remove", at_least=100),
         epsilon=3,
         create=True,
+        missing="none",
     )
     bank = abcdp.simulate(batched, MEAN, draws=200, records=250, seed=1)
     release = ask(bank, records, tmp_path / "b.db")
@@ -436,7 +440,7 @@ def test_no_private_number_reaches_a_file_or_a_log(tmp_path, caplog, capfd):
         [[1.2345678901, 0.9876543219, -0.7777123456], np.random.default_rng(3).normal(0.3, 1.0, 297)]
     )
     bank = abcdp.simulate(batched, MEAN, draws=500, records=300, seed=5, shard=256, to=tmp_path / "bank")
-    requests.register(tmp_path / "own.db", "clinic", records, unit=abcdp.Unit(), epsilon=3, create=True)
+    requests.register(tmp_path / "own.db", "clinic", records, unit=abcdp.Unit(), epsilon=3, create=True, missing="none")
     release = ask(bank, records, tmp_path / "own.db")
     release.save(tmp_path / "r.json")
     from abcdp.reporting.report import report
@@ -515,7 +519,7 @@ def run(*arguments, cwd, fails=False):
 def test_the_path_of_an_owner_on_the_command_line(tmp_path, records):
     np.savetxt(tmp_path / "y.csv", abcdp.models.mixture.run(np.full((1, 5), 0.2), 200, np.random.default_rng(1))[0][0])
     run("simulate", "mixture", "--draws", 500, "--records", 200, "--seed", 3, "--to", "bank", cwd=tmp_path)
-    register = ["ledger", "create", "own.db", "--dataset", "d", "--data", "y.csv", "--epsilon", 1]
+    register = ["ledger", "create", "own.db", "--dataset", "d", "--data", "y.csv", "--epsilon", 1, "--missing", "none"]
     assert "--unit" in run(*register, cwd=tmp_path, fails=True)  # there is no silent default where it binds
     assert not (tmp_path / "own.db").exists()
     assert "replacing one record" in run(*register, "--unit", "record", cwd=tmp_path)

@@ -48,7 +48,7 @@ def test_a_private_number_of_records_is_nowhere(tmp_path, monkeypatch, capfd, ca
     np.save(tmp_path / "y.npy", records)
     bank = abcdp.simulate(batched, MEAN, draws=400, records=300, seed=1, to=tmp_path / "bank")
     unit = "add-remove,at_least=1000"
-    create = ["ledger", "create", "own.db", "--dataset", "d", "--data", "y.npy", "--epsilon", 3]
+    create = ["ledger", "create", "own.db", "--dataset", "d", "--data", "y.npy", "--epsilon", 3, "--missing", "none"]
     assert run(*create, "--unit", "add-remove,at_least=10000") != 0
     assert run(*create, "--unit", unit) == 0
     assert run("ledger", "create", "own.db", "--dataset", "again", *create[5:], "--unit", unit) != 0

@@ -471,7 +471,7 @@ def test_bad_learned_summaries_are_refused(toy):
 def test_a_private_summary_from_end_to_end(toy, tmp_path):
     _, learned = toy
     records = observed(1)[0]
-    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
+    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True, missing="none")
     release = abcdp.release(learned.bank, records, PrivateSummary(0.5), ledger=tmp_path / "b.db", dataset="d")
     assert float(Ledger(tmp_path / "b.db").dataset("d").left_epsilon) == 0.5
     assert abcdp.Release.from_bytes(release.to_bytes()) == release
@@ -509,7 +509,7 @@ def test_a_private_summary_from_end_to_end(toy, tmp_path):
 
 def test_refusals_come_before_any_charge(tmp_path, monkeypatch):
     records = np.zeros(50)
-    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
+    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True, missing="none")
     monkeypatch.setattr(execute, "answer", lambda *a: pytest.fail("computed on the data"))
     paired = abcdp.simulate(batched, abcdp.PairedClipped(1.0), draws=20, records=50, seed=1)
     with pytest.raises(MechanismError, match="needs a distance with a summary"):
@@ -528,7 +528,7 @@ def learned_bank(folder, seed):
 def test_learned_summaries_that_do_not_belong_are_refused_before_any_charge(tmp_path, monkeypatch):
     """Huge weights, and the weights of another bank: both are edits of a manifest."""
     records = np.zeros(50)
-    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True)
+    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, create=True, missing="none")
     monkeypatch.setattr(execute, "answer", lambda *a: pytest.fail("computed on the data"))
     first, second = (learned_bank(tmp_path / name, seed) for name, seed in (("one", 1), ("two", 2)))
     manifest = json.loads((first / "manifest.json").read_text())
@@ -554,7 +554,7 @@ def test_a_release_of_one_learned_bank_has_no_posterior_in_another(tmp_path):
 def test_every_noise_goes_through_a_ledger(norm, delta, noise, tmp_path):
     bank = abcdp.simulate(batched, MEAN, draws=300, records=50, seed=1)
     records = np.random.default_rng(0).normal(0, 1, 50)
-    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, delta=1e-5, create=True)
+    requests.register(tmp_path / "b.db", "d", records, unit=ONE, epsilon=1, delta=1e-5, create=True, missing="none")
     mechanism = PrivateSummary(0.5, delta, norm)
     release = abcdp.release(bank, records, mechanism, ledger=tmp_path / "b.db", dataset="d", noise=noise)
     assert abcdp.Release.from_bytes(release.to_bytes()) == release
@@ -573,7 +573,7 @@ def test_every_noise_goes_through_a_ledger(norm, delta, noise, tmp_path):
 
 def test_a_delta_that_was_not_granted_is_refused_before_any_charge(tmp_path, monkeypatch):
     bank = abcdp.simulate(batched, MEAN, draws=30, records=50, seed=1)
-    requests.register(tmp_path / "b.db", "d", np.zeros(50), unit=ONE, epsilon=1, create=True)
+    requests.register(tmp_path / "b.db", "d", np.zeros(50), unit=ONE, epsilon=1, create=True, missing="none")
     monkeypatch.setattr(execute, "answer", lambda *a: pytest.fail("computed on the data"))
     with pytest.raises(abcdp.AbcdpError, match="delta"):
         abcdp.release(bank, np.zeros(50), PrivateSummary(0.5, 1e-6, "l2"), ledger=tmp_path / "b.db", dataset="d")

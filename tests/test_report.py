@@ -21,7 +21,7 @@ def bank():
 
 def released(bank, tmp_path, **settings):
     data, _, _ = abcdp.models.mixture.run(np.array([[0.25, 0.04, 0.33, 0.04, 0.34]]), 500, np.random.default_rng(4))
-    requests.register(tmp_path / "b.db", "d", data[0], unit=abcdp.Unit(), epsilon=100, create=True)
+    requests.register(tmp_path / "b.db", "d", data[0], unit=abcdp.Unit(), epsilon=100, create=True, missing="none")
     mechanism = abcdp.SparseVector(**({"epsilon": 10.0, "accept": 12, "threshold": 0.1} | settings))
     return abcdp.release(bank, data[0], mechanism, ledger=tmp_path / "b.db", dataset="d", noise="fast")
 

@@ -36,7 +36,7 @@ def records():
 def released(bank, records, tmp_path):
     ledger = tmp_path / "own.db"
     if not ledger.exists():
-        abcdp.register(ledger, "d", records, unit=abcdp.Unit(), epsilon=100, create=True)
+        abcdp.register(ledger, "d", records, unit=abcdp.Unit(), epsilon=100, create=True, missing="none")
     mechanism = abcdp.SparseVector(epsilon=20, accept=5, threshold=1.5)
     return abcdp.release(bank, records, mechanism, ledger=ledger, dataset="d")
 

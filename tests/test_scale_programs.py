@@ -80,7 +80,7 @@ def test_a_report_says_what_failed(tmp_path):
 
     bank = abcdp.simulate(failing, MEAN, draws=300, records=40, seed=2)
     records = np.zeros(40)
-    abcdp.register(tmp_path / "own.db", "d", records, unit=abcdp.Unit(), epsilon=20, create=True)
+    abcdp.register(tmp_path / "own.db", "d", records, unit=abcdp.Unit(), epsilon=20, create=True, missing="none")
     mechanism = abcdp.SparseVector(epsilon=20, accept=5, threshold=1.0)
     release = abcdp.release(bank, records, mechanism, ledger=tmp_path / "own.db", dataset="d", allow_failed=True)
     page = report(release, bank, tmp_path / "report.html").read_text()

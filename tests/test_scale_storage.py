@@ -138,7 +138,7 @@ def test_a_release_with_bank_and_records_on_s3(bucket, tmp_path):
     with direct.open_output_stream("shared/y.csv") as file:
         file.write(("y\n" + "\n".join(map(repr, records.tolist()))).encode())
     unit = abcdp.Unit()
-    abcdp.register(tmp_path / "own.db", "d", url("y.csv"), unit=unit, epsilon=5, create=True)
+    abcdp.register(tmp_path / "own.db", "d", url("y.csv"), unit=unit, epsilon=5, create=True, missing="none")
     mechanism = abcdp.SparseVector(epsilon=5, accept=3, threshold=1.0)
     made = abcdp.release(url("bank"), url("y.csv"), mechanism, ledger=tmp_path / "own.db", dataset="d")
     assert abcdp.posterior(made, url("bank"))["posterior"].sizes["draw"] == len(made.accepted)
@@ -199,7 +199,7 @@ def test_urls_of_ones_own(schemes, tmp_path):
     assert np.array_equal(load_records("lab://y.npy").records[:, 0], np.arange(40.0))
     book = tmp_path / "own.db"
     Ledger.create(book, anchor="lab://heads")
-    abcdp.register(book, "d", "lab://y.npy", unit=abcdp.Unit(), epsilon=1)
+    abcdp.register(book, "d", "lab://y.npy", unit=abcdp.Unit(), epsilon=1, missing="none")
     assert list((tmp_path / "heads").rglob("latest"))
     Ledger(book).verify()
 

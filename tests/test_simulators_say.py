@@ -326,7 +326,7 @@ def owners(tmp_path):
     """A ledger with records around 2, where the simulator fails."""
     records = np.random.default_rng(1).normal(2.0, 1.0, size=200)
     place = tmp_path / "ledger.db"
-    abcdp.register(place, "study", records, unit=UNIT, epsilon=3, create=True)
+    abcdp.register(place, "study", records, unit=UNIT, epsilon=3, create=True, missing="none")
     return records, {"ledger": place, "dataset": "study"}
 
 

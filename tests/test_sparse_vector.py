@@ -272,7 +272,7 @@ def test_gaps_are_those_of_the_decision_and_go_into_the_release(tmp_path):
 def test_the_command_releases_with_every_option(tmp_path):
     abcdp.simulate(batched, MEAN, draws=300, records=50, seed=3, to=tmp_path / "bank")
     np.save(tmp_path / "data.npy", np.full((50, 1), 0.1))
-    record = {"unit": abcdp.Unit(), "epsilon": "10000", "delta": "0.01", "create": True}
+    record = {"unit": abcdp.Unit(), "epsilon": "10000", "delta": "0.01", "create": True, "missing": "none"}
     requests.register(tmp_path / "b.db", "d", tmp_path / "data.npy", **record)
 
     def command(*arguments):

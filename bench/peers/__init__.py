@@ -34,7 +34,7 @@ def whole_path() -> None:
         made = abcdp.simulate(
             abcdp.models.mixture, draws=DRAWS, records=RECORDS, seed=1, to=folder + "/bank", workers=2
         )
-        abcdp.register(folder + "/own.db", "toy", records, unit=abcdp.Unit(), epsilon=1, create=True)
+        abcdp.register(folder + "/own.db", "toy", records, unit=abcdp.Unit(), epsilon=1, create=True, missing="none")
         mechanism = abcdp.SparseVector(epsilon=1.0, accept=100, threshold=1.0)
         release = abcdp.release(made, records, mechanism, ledger=folder + "/own.db", dataset="toy")
         abcdp.posterior(release, made)

@@ -34,7 +34,7 @@ def demo(folder: str | os.PathLike[str], say: Callable[[str], None] = print) -> 
     number = 1
     while (book := folder / f"ledger-{number}.db").exists():
         number += 1
-    register(book, "demo", folder / "records.npy", unit=Unit(), epsilon=2, create=True)
+    register(book, "demo", folder / "records.npy", unit=Unit(), epsilon=2, create=True, missing="none")
 
     say("3. The owner answers with a private release at epsilon = 1: at most 10 draws within 0.05.")
     mechanism = SparseVector(epsilon=1.0, accept=10, threshold=0.05)

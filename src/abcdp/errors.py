@@ -63,6 +63,10 @@ class PlanError(AbcdpError, ValueError):
     """A plan cannot be made as asked, or a file is not a plan."""
 
 
+class DataWarning(UserWarning):
+    """What is known of records leaves a doubt about what their numbers mean, or whom a guarantee for them protects."""
+
+
 class SimulationWarning(UserWarning):
     """Simulations failed, or cannot be made as was asked for, and what that means."""
 

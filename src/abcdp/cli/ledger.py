@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from abcdp._common.missing import in_words
 from abcdp._common.text import harmless
 from abcdp.cli.output import Json, show
-from abcdp.cli.private import Categories, Columns, Dates, Decimal, Separator, reading
+from abcdp.cli.private import Categories, Columns, Dates, Decimal, Missing, Separator, missing_cells, reading
 
 app = typer.Typer(help="The owner's ledger of privacy budgets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -48,6 +50,7 @@ def create(
     category: Categories = None,
     separator: Separator = "",
     decimal: Decimal = "",
+    missing: Missing = None,
     anchor: Annotated[
         str, typer.Option(help="Where to keep the head of a new ledger: the URL of other storage than this machine's.")
     ] = "",
@@ -64,7 +67,8 @@ def create(
 
     _ask_twice(epsilon, confirm_epsilon)
     whom = replace(Unit.parse(unit), name=unit_name)
-    missing = "://" not in ledger and not Path(ledger).exists()
+    new = "://" not in ledger and not Path(ledger).exists()
+    how = reading(columns, date, category, separator, decimal)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         entry = register(
@@ -77,13 +81,24 @@ def create(
             description=description,
             purpose=purpose,
             actor=actor,
-            create=missing,
+            create=new,
             anchor=anchor,
-            **reading(columns, date, category, separator, decimal),
+            missing=missing_cells(missing),
+            **how,
         )
     for warning in said:
         typer.echo(f"note: {warning.message}", err=True)
     show(_values_of(entry, as_json), as_json)
+    if sys.stderr.isatty():
+        _show_empty_cells(data, how)
+
+
+def _show_empty_cells(data: str, how: dict[str, Any]) -> None:
+    """Show on the owner's own terminal, and in no file, how many cells of each column are empty."""
+    from abcdp.owner import empty_cells
+
+    counts = ", ".join(f"{column} {count}" for column, count in empty_cells(data, **how).items())
+    typer.echo(harmless(f"empty cells (private, shown on a terminal only): {counts}"), err=True)
 
 
 def _ask_twice(epsilon: str, confirmed: str | None) -> None:
@@ -274,4 +289,14 @@ def _reading_of(entry: Any, exact: bool) -> dict[str, Any]:
     for column, levels in said.get("categories", {}).items():
         lines.append(f"{column}: " + ", ".join(f"{number} = {level}" for number, level in enumerate(levels)))
     columns = {"columns": ", ".join(said["columns"])} if "columns" in said else {}
+    if "missing" in said:
+        columns["empty_cells"] = _empty_cells(said["missing"], said.get("columns", ()))
     return columns | ({"numbers": "; ".join(lines)} if lines else {})
+
+
+def _empty_cells(rules: list[Any], names: Sequence[str]) -> str:
+    """Return what empty cells stand for, once where all columns have the same rule."""
+    if len(set(rules)) == 1:
+        return in_words(rules[0])
+    labels = names or [f"column {number + 1}" for number in range(len(rules))]
+    return "; ".join(f"{label} {in_words(rule)}" for label, rule in zip(labels, rules, strict=True))

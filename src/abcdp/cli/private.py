@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from abcdp._common.missing import REST
 from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
 from abcdp.cli.models import find_model
 from abcdp.cli.output import Json, Memory, say, show
@@ -26,6 +27,16 @@ Categories = Annotated[
 ]
 Separator = Annotated[str, typer.Option(help="What stands between the cells of a CSV file, such as ; or tab.")]
 Decimal = Annotated[str, typer.Option(help="What stands before decimals in a CSV file: . or a comma.")]
+
+
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--missing",
+        help="What an empty cell stands for, always asked: none (there are none), a public value in its place, or case "
+        "(a case of its own). For one column COLUMN:none, COLUMN:40 or COLUMN:case; without a column for all others.",
+    ),
+]
 
 
 def join(app: typer.Typer) -> None:
@@ -54,6 +65,17 @@ def reading(
         "separator": "\t" if separator in ("tab", "\\t") else separator,
         "decimal": decimal,
     }
+
+
+def missing_cells(texts: list[str] | None) -> dict[str, str] | None:
+    """Return what an empty cell stands for in each column, as the options say; None where they say nothing."""
+    if not texts:
+        return None
+    rest = [text for text in texts if ":" not in text]
+    if len(rest) > 1:
+        raise DataError(f"--missing {rest[0]!r} and --missing {rest[1]!r}: name their columns, as --missing age:40.")
+    named = _of_columns("--missing", [text for text in texts if ":" in text], "onset:case")
+    return named | ({REST: rest[0]} if rest else {})
 
 
 def _of_columns(option: str, texts: list[str] | None, example: str) -> dict[str, str]:

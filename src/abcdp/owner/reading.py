@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from typing import Any
 
+from abcdp._common.missing import WAYS, Rules, as_rules, rules_from_json
 from abcdp.errors import DataError
 
+DAY = 86_400_000_000  # microseconds
 _FORM = ("columns", "separator", "decimal")  # of the file alone: another file may hold the same records otherwise
 
 
@@ -21,7 +23,7 @@ _FORM = ("columns", "separator", "decimal")  # of the file alone: another file m
 class Reading:
     """What is said of a table: its columns, dates with their origins, categories with their levels, its punctuation.
 
-    What is empty was not said.
+    What is empty was not said. `missing` says for each column of the records what an empty cell stands for.
     """
 
     columns: tuple[str, ...] = ()
@@ -29,6 +31,7 @@ class Reading:
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     separator: str = ""
     decimal: str = ""
+    missing: Rules = ()
 
     def __post_init__(self) -> None:
         for column, origin in self.dates.items():
@@ -82,6 +85,7 @@ class Reading:
             "categories": {column: list(levels) for column, levels in self.categories.items()},
             "separator": self.separator,
             "decimal": self.decimal,
+            "missing": list(self.missing),
         }
         return {name: value for name, value in values.items() if value}
 
@@ -93,7 +97,35 @@ class Reading:
                 f"the dataset was registered with {', '.join(sorted(unknown))}, which this abcdp does not know: "
                 "install a newer abcdp."
             )
-        return cls.said(**values)
+        said = dict(values)
+        missing = said.pop("missing", [])
+        try:
+            return replace(cls.said(**said), missing=rules_from_json(missing))
+        except ValueError as error:
+            raise DataError(f"the dataset's registration cannot be read: {error}.") from None
+
+    def missing_rules(self, missing: Any, columns: int, names: Sequence[str]) -> Rules:
+        """Return what an empty cell stands for in each column, as a caller said it: a date or a level is a number."""
+        try:
+            return as_rules(missing, columns, names, lambda column, value: self._number(names, column, value))
+        except DataError:
+            raise
+        except ValueError as error:
+            raise DataError(str(error)) from None
+
+    def _number(self, names: Sequence[str], column: int, value: Any) -> Any:
+        """Return the number of a value that stands for empty cells of a column."""
+        name = names[column] if names else ""
+        if name in self.dates and isinstance(value, str | date):
+            try:
+                return days_since(moment(self.dates[name]), _text(value))
+            except TypeError:
+                raise other_zones(f"missing of column {name!r}") from None
+            except ValueError:
+                return _as_number(str(value))
+        if name in self.categories and (level := str(value).strip()) in self.categories[name]:
+            return self.categories[name].index(level)
+        return _as_number(value) if isinstance(value, str) else value
 
     def check_registered(self, registered: Reading, dataset: str) -> None:
         """Raise where dates or categories are not those of the registration: before the records are read.
@@ -116,7 +148,37 @@ class Reading:
         return replace(registered, **form)
 
 
+def days_since(since: datetime, text: str) -> float:
+    """Return the days from an origin to a date, to the microsecond; a TypeError where one alone has a time zone."""
+    gone = moment(text) - since
+    return ((gone.days * 86_400 + gone.seconds) * 1_000_000 + gone.microseconds) / DAY
+
+
+def other_zones(label: str) -> DataError:
+    """Return what is said where times and their origin cannot be compared."""
+    return DataError(
+        f"{label}: either its times and its origin all have a time zone, as 2024-01-08T00:00+00:00, or none of them."
+    )
+
+
+def _as_number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 _EXAMPLES = {"dates": "dates={'onset': '2024-01-08'}", "categories": "categories={'ward': ['A', 'B', 'C']}"}
+
+
+def check_missing_said(missing: Any) -> None:
+    """Raise where nobody said what an empty cell stands for: before the records are read."""
+    if missing is None:
+        raise DataError(
+            f"say what an empty cell stands for: missing= (--missing) is {WAYS}; for some columns alone as "
+            "missing={'onset': 'case', '*': 'none'} (--missing onset:case --missing none). It is public, and is "
+            "always asked for: what is asked for only where cells are empty would tell that some are."
+        )
 
 
 def moment(text: str) -> datetime:

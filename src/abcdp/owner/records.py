@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path, PurePosixPath
@@ -13,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray
+from abcdp._common.missing import NONE, Rules, columns_with, filled
 from abcdp._common.storage import connect, is_url, shown
 from abcdp.errors import DataError
 from abcdp.owner.reading import Reading
-from abcdp.owner.tables import from_csv, from_frame, from_parquet, is_frame, numbers
+from abcdp.owner.tables import Table, from_csv, from_frame, from_parquet, is_frame, names_of, numbers
 
 FORMATS = (".csv", ".parquet", ".npy")
 _WAY_OUT = (
@@ -40,9 +42,9 @@ class PrivateData:
     How many records there are is private too, where the unit adds or removes one; which unit it is, is not known here.
     """
 
-    __slots__ = ("_records",)
+    __slots__ = ("_records", "names")
 
-    def __init__(self, records: npt.ArrayLike) -> None:
+    def __init__(self, records: npt.ArrayLike, names: Sequence[str] = ()) -> None:
         try:
             array = _floats(records)
         except DataError:
@@ -57,6 +59,8 @@ class PrivateData:
             raise DataError("records must be a table of numbers with at least one row and one column.")
         array.setflags(write=False)
         self._records = array
+        self.names = tuple(names)
+        """The names of the columns, where they have some."""
 
     @property
     def records(self) -> FloatArray:
@@ -70,6 +74,24 @@ class PrivateData:
     def columns(self) -> int:
         """The number of columns of a record."""
         return int(self._records.shape[1])
+
+    def without_gaps(self, rules: Rules) -> PrivateData:
+        """Return the records with a public number in the place of empty cells, or NaN where they are a case.
+
+        Raises where cells are empty of which it was said that there are none.
+        """
+        for column in columns_with(rules, NONE):
+            if np.isnan(self._records[:, column]).any():
+                label = repr(self.names[column]) if self.names else str(column + 1)
+                raise DataError(
+                    f"column {label} has empty cells, and missing='none' says that there are none. Say what they stand "
+                    "for: a public value in their place, or 'case', a case of their own that a histogram can count."
+                )
+        return PrivateData(filled(self._records, rules), self.names)
+
+    def empty_cells(self) -> list[int]:
+        """Return how many cells of each column are empty: for the owner's eyes alone."""
+        return [int(count) for count in np.isnan(self._records).sum(axis=0)]
 
     def __repr__(self) -> str:
         return f"PrivateData({self.columns} columns)"
@@ -104,14 +126,23 @@ def read_records(source: Any, said: Reading, registered: Reading | None = None) 
     """Return records from an array, a data frame, or a CSV, Parquet or .npy file, by its path or URL.
 
     What was said speaks of columns by their names, which arrays and a CSV file without a line of names do not have.
-    What was said when they were registered holds where nothing is said now. Empty cells become NaN, which distances
-    replace by a public value.
+    What was said when they were registered holds where nothing is said now. Empty cells become what the reading says
+    that they stand for, and are NaN where it says nothing or that they are a case of their own.
     """
     reading = said if registered is None else said.after(registered)
+    records = _records_of(source, said, reading)
+    if not reading.missing:
+        return records
+    if len(reading.missing) != records.columns:
+        raise DataError(f"{records.columns} columns were read; {len(reading.missing)} were registered.")
+    return records.without_gaps(reading.missing)
+
+
+def _records_of(source: Any, said: Reading, reading: Reading) -> PrivateData:
     if isinstance(source, str | os.PathLike):
         return _from_file(os.fspath(source), said, reading)
     if not isinstance(source, PrivateData) and is_frame(source):
-        return PrivateData(numbers(from_frame(source), reading))
+        return _of_table(from_frame(source), reading)
     _check_nameless(said, "an array")
     return source if isinstance(source, PrivateData) else PrivateData(source)
 
@@ -144,7 +175,11 @@ def _from_file(place: str, said: Reading, reading: Reading) -> PrivateData:
         raise DataError(f"{where} cannot be read as {suffix[1:]} ({type(error).__name__}).") from None
     if table.nameless and not said.spoken_of:
         reading = reading.without_names()
-    return PrivateData(numbers(table, reading))
+    return _of_table(table, reading)
+
+
+def _of_table(table: Table, reading: Reading) -> PrivateData:
+    return PrivateData(numbers(table, reading), names_of(table, reading))
 
 
 def _source_of(place: str) -> tuple[str, str, Any]:

@@ -11,18 +11,19 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from abcdp._common.checks import is_number
+from abcdp._common.missing import CASE, NONE, in_words
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_in_words, too_many_failed
-from abcdp.errors import BankError, DataError, DistanceError, MechanismError, SimulationWarning, UnitError
+from abcdp.errors import BankError, DataError, DataWarning, DistanceError, MechanismError, SimulationWarning, UnitError
 from abcdp.mechanisms import Calibration, Mechanism, check_known
 from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
-from abcdp.owner.reading import Reading
+from abcdp.owner.reading import Reading, check_missing_said
 from abcdp.owner.records import PrivateData, read_records
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Sampler
@@ -84,6 +85,7 @@ def register(
     categories: Mapping[str, Sequence[Any]] | None = None,
     separator: str = "",
     decimal: str = "",
+    missing: Any = None,
     description: str = "",
     create: bool = False,
     purpose: str = "",
@@ -99,11 +101,18 @@ def register(
     numbers 0, 1, 2. All this is public, and kept in the ledger: a release reads a file in the same way.
     `separator` and `decimal` are those of a CSV file, by default ``","`` and ``"."``.
 
+    `missing` says what an empty cell stands for, in public and always: ``"none"``, so that empty cells are refused; a
+    value that takes their place (a number, a date, a level); ``"case"``, a case of their own, which a bank has to know
+    too; or one of these for each column, as in ``{"onset": "case", "age": 40, "*": "none"}``.
+
     `create` makes the ledger where there is none; run again with the same, it changes nothing and returns the dataset
     as it stands.
     """
+    check_missing_said(missing)
     reading = Reading.said(columns, dates, categories, separator, decimal)
     records = read_records(data, reading)
+    reading = replace(reading, missing=reading.missing_rules(missing, records.columns, records.names))
+    records = records.without_gaps(reading.missing)
     try:
         unit.check_size(len(records))
     except (UnitError, DistanceError):  # which may say how many there are
@@ -127,6 +136,16 @@ def register(
         actor=actor,
         reading=reading.to_json(),
     )
+
+
+def empty_cells(data: Any, **reading: Any) -> dict[str, int]:
+    """Return how many cells of each column are empty: private, for the owner's eyes alone.
+
+    `data` and what is said of their columns are those of :func:`register`.
+    """
+    records = read_records(data, Reading.said(**reading))
+    names = records.names or [f"column {number + 1}" for number in range(records.columns)]
+    return dict(zip(names, records.empty_cells(), strict=True))
 
 
 def _registered_before(
@@ -322,6 +341,7 @@ def _admission(
     """Return a request as it will be charged and run, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
+    _check_missing(bank, entry)
     _check_price(mechanism, at_most)
     sampler = _source(noise, calibration)
     execute.check_memory(bank, memory, calibration)
@@ -331,6 +351,33 @@ def _admission(
     return _Admitted(
         entry=entry, calibration=calibration, sampler=sampler, guarantee=guarantee, leaves=leaves, numbers=numbers
     )
+
+
+def _check_missing(bank: Bank, entry: Dataset) -> None:
+    """Raise where an empty cell stands for one thing in a dataset and for another in the simulations."""
+    rules = Reading.from_json(entry.reading).missing
+    if not rules:
+        if bank.header.missing or bank.distance.missing_columns():
+            raise DataError(
+                f"dataset {entry.name!r} was registered before abcdp asked what an empty cell stands for, and the bank "
+                "has a rule for them. Nothing was charged. Register the records anew with missing=."
+            )
+        warnings.warn(
+            f"dataset {entry.name!r} was registered before abcdp asked what an empty cell stands for: if there are "
+            "any, each counts as the lowest value of its column. Where that is not meant, register the records anew "
+            "with missing=.",
+            DataWarning,
+            stacklevel=4,
+        )
+        rules = (NONE,) * bank.columns
+    for column, (here, there) in enumerate(zip(rules, bank.missing, strict=True)):
+        if here in (there, NONE) or (there == NONE and here != CASE):
+            continue
+        raise DataError(
+            f"empty cells of column {column + 1} {in_words(here)} where dataset {entry.name!r} was registered; in the "
+            f"bank's simulations they {in_words(there)}. Nothing was charged. Ask for a bank of a "
+            "Model(..., missing=...) that says the same."
+        )
 
 
 def _check_failures(bank: Bank, allow_failed: bool) -> None:

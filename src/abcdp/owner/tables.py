@@ -15,9 +15,8 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp.errors import DataError
-from abcdp.owner.reading import Reading, moment
+from abcdp.owner.reading import DAY, Reading, days_since, moment, other_zones
 
-_DAY = 86_400_000_000  # microseconds
 _MISSING = ("", "#N/A", "#NA", "-NaN", "-nan", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
 _GAPS = ("unknown", "missing", "none", "nil", "no", "not known", "n.a.", "nd", "tbd")  # words that stand for a number
 
@@ -168,6 +167,11 @@ def numbers(source: Table, reading: Reading) -> FloatArray:
         raise DataError(f"{error}{source.hint}") from None
 
 
+def names_of(source: Table, reading: Reading) -> tuple[str, ...]:
+    """Return the names of the columns that are read; none where they are not known to be names."""
+    return tuple(source.table.column_names[number] for number in _chosen(source, reading)) if source.named else ()
+
+
 def _chosen(source: Table, reading: Reading) -> list[int]:
     """Return the numbers of the columns to read; each that is spoken of is there, once."""
     names = source.table.column_names
@@ -244,12 +248,12 @@ def _days(column: Any, origin: str, label: str) -> FloatArray:
         raise DataError(f"{label} holds no dates: leave its origin out where it holds numbers already.")
     zone = getattr(column.type, "tz", None)
     if (zone is None) != (since.tzinfo is None):
-        raise _zones(label)
+        raise other_zones(label)
     start = pa.scalar(since, pa.timestamp("us", tz=zone)).value
     moments = column.cast(pa.timestamp("us", tz=zone), safe=False)
     gaps = moments.is_null().to_numpy()
     counts = moments.cast(pa.int64()).fill_null(0).to_numpy()
-    return np.where(gaps, np.nan, (counts - start) / _DAY)
+    return np.where(gaps, np.nan, (counts - start) / DAY)
 
 
 def _days_of_texts(texts: list[str | None], since: Any, label: str) -> FloatArray:
@@ -258,22 +262,15 @@ def _days_of_texts(texts: list[str | None], since: Any, label: str) -> FloatArra
         if text is None or text.strip() in _MISSING:
             continue
         try:
-            gone = moment(text.strip()) - since
+            found[row] = days_since(since, text.strip())
         except ValueError:
             raise DataError(
                 f"{label} holds something that is no date. Write dates as 2024-01-08 or 2024-01-08T12:30; a cell may "
                 "be empty."
             ) from None
         except TypeError:
-            raise _zones(label) from None
-        found[row] = ((gone.days * 86_400 + gone.seconds) * 1_000_000 + gone.microseconds) / _DAY
+            raise other_zones(label) from None
     return found
-
-
-def _zones(label: str) -> DataError:
-    return DataError(
-        f"{label}: either its times and its origin all have a time zone, as 2024-01-08T00:00+00:00, or none of them."
-    )
 
 
 def _numbered(column: Any, levels: tuple[str, ...], label: str) -> FloatArray:
