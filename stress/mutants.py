@@ -60,6 +60,7 @@ AREAS = {
         "class or changed or touch or weakest or by_hand or power or attained or other_noise",
     ),
     "size": ("private_size", ""),
+    "totals": ("totals", ""),
     "outsiders": ("outsiders", ""),
     "ledger": ("ledger", "tenth or budget or charge or request or signed or found or anchor or rules"),
     "trust": ("ledger_trust", "not postgresql"),

@@ -118,7 +118,9 @@ def test_the_distances_of_a_bank_to_records_are_what_they_were(golden, name):
 def test_a_bank_is_released_with(golden, tmp_path, name):
     bank, columns = opened(golden, name), BANKS[name]["columns"]
     csv, book = golden / "records.csv", tmp_path / "new.db"
-    abcdp.register(book, "own", csv, unit=abcdp.Unit(), epsilon=1, columns=columns, create=True, missing="none")
+    abcdp.register(
+        book, "own", csv, unit=abcdp.Unit(name="one record"), epsilon=1, columns=columns, create=True, missing="none"
+    )
     made = abcdp.release(
         bank,
         csv,

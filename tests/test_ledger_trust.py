@@ -121,7 +121,7 @@ def test_sorted_records_are_refused_where_their_order_matters(path, tmp_path):
     model = abcdp.Model(prior={"a": __import__("scipy.stats").stats.uniform(0, 1)}, simulator=_shifted)
     paired = abcdp.simulate(model, abcdp.PairedClipped(1.0), draws=20, records=50, seed=1, progress=False)
     mean = abcdp.simulate(model, abcdp.MeanSummary([0], domain=(0, 2)), draws=20, records=50, seed=1, progress=False)
-    abcdp.register(path, "clinic", data, unit=Unit(), epsilon=10, create=True, missing="none")
+    abcdp.register(path, "clinic", data, unit=Unit(name="one record"), epsilon=10, create=True, missing="none")
     mechanism = abcdp.SparseVector(epsilon=1.0, accept=2, threshold=0.5)
     with pytest.raises(LedgerError, match=r"in another order, and this distance compares records by position"):
         abcdp.release(paired, np.sort(data, axis=0), mechanism, ledger=path, dataset="clinic")

@@ -43,6 +43,7 @@ from sample_models import batched, failing
 
 ROOT = Path(__file__).parent.parent
 UNIT = abcdp.Unit()
+RECORD = abcdp.Unit(name="one record")  # so that nothing is said where the order of records matters
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])
 ONLY = {"mechanisms": ("sparse-vector",), "progress": False}
 FEW = {"unit": UNIT, "accept": 10, "resample": False, "truths": 20} | ONLY
@@ -284,7 +285,7 @@ def test_pretended_observations_are_compared_as_data_would_be(distance):
         assert found == pytest.approx(bank.distance.compare(bank.rows, bank.distance.reference(data[row])), abs=1e-9)
         assert found.std() > 0
         assert found[row] == pytest.approx(0, abs=2e-6)
-    assert abcdp.plan(bank, epsilon=50.0, accept=2, unit=UNIT, truths=3, progress=False).truths == 3
+    assert abcdp.plan(bank, epsilon=50.0, accept=2, unit=RECORD, truths=3, progress=False).truths == 3
 
 
 def test_the_chosen_is_measured_on_other_observations(made):
@@ -791,7 +792,7 @@ def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank,
 def test_without_a_summary_another_mechanism_is_chosen(distance):
     """The choice is between the nearest draws and variants of sparse vector, by their errors."""
     bank = abcdp.simulate(batched, distance, draws=1500, records=100, seed=7)
-    made = abcdp.plan(bank, epsilon=1.0, accept=5, unit=UNIT, truths=40, progress=False)
+    made = abcdp.plan(bank, epsilon=1.0, accept=5, unit=RECORD, truths=40, progress=False)
     assert {c.family for c in made.candidates} == {"sparse-vector", "nearest"}
     assert made.mechanism.kind in ("sparse-vector", "nearest")
     assert not made.learned

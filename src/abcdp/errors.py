@@ -71,5 +71,9 @@ class SimulationWarning(UserWarning):
     """Simulations failed, or cannot be made as was asked for, and what that means."""
 
 
+class UnitWarning(UserWarning):
+    """A unit may not protect whom its owner means, and what would."""
+
+
 class PosteriorWarning(UserWarning):
     """A posterior is rougher than asked for, and why."""

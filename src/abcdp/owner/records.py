@@ -40,6 +40,7 @@ class PrivateData:
     """Private records, a row each. Its text shows no more than its columns, and it cannot be pickled.
 
     How many records there are is private too, where the unit adds or removes one; which unit it is, is not known here.
+    `names` are those of its columns, where a table has some.
     """
 
     __slots__ = ("_records", "names")

@@ -19,7 +19,16 @@ from abcdp._common.checks import is_number
 from abcdp._common.missing import CASE, NONE, in_words
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_in_words, too_many_failed
-from abcdp.errors import BankError, DataError, DataWarning, DistanceError, MechanismError, SimulationWarning, UnitError
+from abcdp.errors import (
+    BankError,
+    DataError,
+    DataWarning,
+    DistanceError,
+    MechanismError,
+    SimulationWarning,
+    UnitError,
+    UnitWarning,
+)
 from abcdp.mechanisms import Calibration, Mechanism, check_known
 from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
@@ -27,6 +36,7 @@ from abcdp.owner.reading import Reading, check_missing_said
 from abcdp.owner.records import PrivateData, read_records
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Sampler
+from abcdp.privacy.totals import doubt_of_names, doubt_of_order, word_of_totals
 from abcdp.privacy.unit import Unit
 from abcdp.releases.assemble import assemble, guarantee_of
 from abcdp.releases.release import Release
@@ -42,6 +52,8 @@ _CHARGED = (
     "This request was charged before that, and a charge is never taken back. Ask the same again: what is stored by now "
     "is handed out and costs nothing. Where nothing is, fresh noise needs a new name for the request, which is charged."
 )
+
+_OTHER_UNIT = "The unit of a registration stays: for another one register in a new ledger, before anything is released."
 
 
 def open_ledger(ledger: Any, *, create: bool = False, anchor: str = "") -> Ledger:
@@ -123,9 +135,8 @@ def register(
 
     check_registration(dataset, unit, epsilon, delta, description, purpose, actor)  # before a ledger is made for it
     book = open_ledger(ledger, create=create, anchor=anchor)
-    if create and (same := _registered_before(book, dataset, records, unit, epsilon, delta)):
-        return same
-    return book.register(
+    same = _registered_before(book, dataset, records, unit, epsilon, delta) if create else None
+    found = same or book.register(
         dataset,
         records.records,
         unit=unit,
@@ -136,6 +147,10 @@ def register(
         actor=actor,
         reading=reading.to_json(),
     )
+    doubt = doubt_of_names(unit, dataset, description, *sorted(reading.spoken_of), *records.names)
+    if doubt is not None:
+        warnings.warn(f"dataset {dataset!r} is registered, but {doubt} {_OTHER_UNIT}", UnitWarning, stacklevel=2)
+    return found
 
 
 def empty_cells(data: Any, **reading: Any) -> dict[str, int]:
@@ -234,6 +249,7 @@ def release(
     admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most)
     asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
     _check_failures(bank, allow_failed or book.charged_before(dataset, asked))
+    _say_whom(bank, admitted.entry.unit)
     said, registered = (
         Reading.said(columns, dates, categories, separator, decimal),
         Reading.from_json(admitted.entry.reading),
@@ -312,6 +328,7 @@ def preview(
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
     _check_failures(bank, allow_failed)
+    _say_whom(bank, admitted.entry.unit)
     return Preview(
         guarantee=admitted.guarantee,
         epsilon=exact(admitted.guarantee.epsilon),
@@ -346,7 +363,8 @@ def _admission(
     sampler = _source(noise, calibration)
     execute.check_memory(bank, memory, calibration)
     bank.verify()
-    guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit)
+    totals = word_of_totals((entry.name, entry.description, *sorted(Reading.from_json(entry.reading).spoken_of)))
+    guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit, totals=totals is not None)
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
     return _Admitted(
         entry=entry, calibration=calibration, sampler=sampler, guarantee=guarantee, leaves=leaves, numbers=numbers
@@ -391,6 +409,13 @@ def _check_failures(bank: Bank, allow_failed: bool) -> None:
             "(--allow-failed) where this one will do."
         )
     warnings.warn(f"{words}. What is released knows nothing of where they fail.", SimulationWarning, stacklevel=3)
+
+
+def _say_whom(bank: Bank, unit: Unit) -> None:
+    """Say that one whole record of a series may not be whom the owner means."""
+    doubt = doubt_of_order(unit, bank.distance.ordered)
+    if doubt is not None:
+        warnings.warn(f"{doubt} {_OTHER_UNIT}", UnitWarning, stacklevel=3)
 
 
 def _check_price(mechanism: Mechanism, at_most: float | None) -> None:

@@ -31,7 +31,15 @@ from abcdp._common.storage import open_folder, shown
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
 from abcdp.distance import LearnedSummary
-from abcdp.errors import BankError, DistanceError, MechanismError, PlanError, PosteriorWarning, SimulationWarning
+from abcdp.errors import (
+    BankError,
+    DistanceError,
+    MechanismError,
+    PlanError,
+    PosteriorWarning,
+    SimulationWarning,
+    UnitWarning,
+)
 from abcdp.inference.explained import weakness
 from abcdp.learning.learn import Learned, learned_from, weak_summary
 from abcdp.mechanisms import Mechanism, mechanism_from_json
@@ -53,6 +61,7 @@ from abcdp.planning.search import (
     same_setting,
 )
 from abcdp.planning.trial import Draws, Trial, simulated_datasets
+from abcdp.privacy.totals import doubt_of_order
 from abcdp.privacy.unit import Unit
 from abcdp.simulation.model import Model
 
@@ -258,6 +267,9 @@ def plan(
     failed = failures_and_where(bank)
     if failed is not None:
         warnings.warn(f"{failed} What the plan expects holds where they work.", SimulationWarning, stacklevel=2)
+    whom = doubt_of_order(unit, bank.distance.ordered)
+    if whom is not None:
+        warnings.warn(whom, UnitWarning, stacklevel=2)
     draws = Draws(bank)
     fitted = _learned_summary(bank) if learn and menu.summarises else None
     observed = simulated_datasets(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)

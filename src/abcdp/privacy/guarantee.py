@@ -31,6 +31,9 @@ class Guarantee:
         public settings, with all rounding bounded. ``"asserted"``: somebody's word.
     asserted_by
         Whose word: a class or function as ``module:name``, or what a custom distance is called.
+    totals
+        Whether the unit is one whole record and records may add people up, as far as public facts show: the order of
+        records matters to the distance, or they are called so (:mod:`abcdp.privacy.totals`).
     """
 
     epsilon: float
@@ -39,6 +42,7 @@ class Guarantee:
     sensitivity: float
     basis: Basis = "derived"
     asserted_by: str = ""
+    totals: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
@@ -51,6 +55,8 @@ class Guarantee:
             raise UnitError(f"basis={self.basis!r}: a sensitivity is enforced, derived or asserted.")
         if not isinstance(self.asserted_by, str) or (self.asserted_by and not self.asserted):
             raise UnitError(f"asserted_by={self.asserted_by!r}: says whose word it is, where basis is 'asserted'.")
+        if not isinstance(self.totals, bool) or (self.totals and not self.unit.one_whole_record):
+            raise UnitError(f"totals={self.totals!r}: True or False, and True for a unit of one whole record alone.")
 
     @property
     def asserted(self) -> bool:
@@ -63,7 +69,7 @@ class Guarantee:
         return math.exp(min(self.epsilon, 700.0))
 
     def describe(self) -> str:
-        """Return the guarantee as one sentence, and what it rests on as another."""
+        """Return the guarantee as one sentence, whom it may leave out, and what it rests on."""
         change, factor = self.unit.describe().capitalize(), f"{self.factor:.4g}"
         if self.delta:
             promise = (
@@ -75,7 +81,16 @@ class Guarantee:
                 f"{change} changes the probability of any outcome by a factor of at most {factor} "
                 f"(epsilon = {self.epsilon:g})"
             )
-        return f"{promise}. {self.describe_basis()}"
+        return " ".join(filter(None, (f"{promise}.", self.describe_totals(), self.describe_basis())))
+
+    def describe_totals(self) -> str:
+        """Return as one sentence who is left out where records add people up; nothing where none is known to."""
+        if not self.totals:
+            return ""
+        return (
+            "It protects one whole record: where records add up people, as the days of a series do, whoever is counted "
+            "in several of them is not protected."
+        )
 
     def describe_basis(self) -> str:
         """Return what the sensitivity rests on as one sentence."""
@@ -95,7 +110,9 @@ class Guarantee:
             "sensitivity": self.sensitivity,
             "asserted": self.asserted,
             "basis": self.basis,
-        } | ({"asserted_by": self.asserted_by} if self.asserted else {})
+            **({"asserted_by": self.asserted_by} if self.asserted else {}),
+            **({"totals": True} if self.totals else {}),
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Guarantee:

@@ -97,6 +97,12 @@ class Unit:
         return self.kind.size_is_public
 
     @property
+    def one_whole_record(self) -> bool:
+        """Whether it is one record that may become anything; of a kind from outside nobody here knows."""
+        bounds = self.change if isinstance(self.change, tuple) else (self.change,)
+        return self.records == 1 and max(bounds) == math.inf and not self.asserted_by
+
+    @property
     def asserted_by(self) -> str:
         """Whose word it is how far neighbours are apart; empty for the kinds of the library, which prove it."""
         kind = type(self.kind)

@@ -40,11 +40,17 @@ def assemble(
 
 
 def guarantee_of(
-    mechanism: Mechanism, calibration: Calibration, distance: Distance, unit: Unit, by_hand: str = ""
+    mechanism: Mechanism,
+    calibration: Calibration,
+    distance: Distance,
+    unit: Unit,
+    by_hand: str = "",
+    totals: bool = False,
 ) -> Guarantee:
     """Return what a mechanism promises with this calibration, and what that rests on: the weakest of its grounds.
 
-    `by_hand` names who gave another sensitivity than the distance's own.
+    `by_hand` names who gave another sensitivity than the distance's own; `totals` says that records are called as
+    those are that add people up.
     """
     basis: Basis
     basis, who = ("asserted", by_hand) if by_hand else basis_of(distance)
@@ -57,4 +63,5 @@ def guarantee_of(
         sensitivity=calibration.real_sensitivity,
         basis=basis,
         asserted_by=who,
+        totals=unit.one_whole_record and (totals or distance.ordered),
     )

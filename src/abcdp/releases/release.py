@@ -58,6 +58,7 @@ SCHEMA: dict[str, Any] = {
                 "basis": {"enum": ["enforced", "derived", "asserted"]},
                 "asserted": {"type": "boolean"},
                 "asserted_by": {"type": "string"},
+                "totals": {"const": True},
             },
         },
         "noise": {"enum": ["opendp", "fast", "seeded"]},
@@ -80,7 +81,11 @@ SCHEMA: dict[str, Any] = {
         **{word: {"type": "string"} for word in _WORDS},
     },
     "if": {"properties": {"format": {"const": 1}}},
-    "then": {"properties": {"guarantee": {"properties": {"basis": False}}, **dict.fromkeys(_WORDS, False)}},
+    "then": {
+        "properties": {
+            "guarantee": {"properties": {"basis": False, "totals": False}}, **dict.fromkeys(_WORDS, False),
+        },
+    },
     "else": {"properties": {"guarantee": {"required": ["basis"]}}},
 }  # fmt: skip
 
@@ -148,7 +153,8 @@ class Release:
     def to_json(self) -> dict[str, Any]:
         """Return the release as plain values, as :data:`SCHEMA` describes them, or in the format it was read in."""
         guarantee, words = self.guarantee.to_json(), self._words()
-        old = self.format == 1 and not (words or guarantee["basis"] == "enforced" or guarantee.get("asserted_by"))
+        said = guarantee.get("asserted_by") or guarantee.get("totals")
+        old = self.format == 1 and not (words or said or guarantee["basis"] == "enforced")
         if old:
             guarantee = {name: value for name, value in guarantee.items() if name not in ("basis", "asserted_by")}
         return (

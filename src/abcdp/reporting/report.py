@@ -50,6 +50,7 @@ def report(
     guarantee = release.guarantee
     values: dict[str, Any] = {"release": release, "bank": used, "unit": guarantee.unit.describe()}
     values["factor"], values["basis"] = guarantee.factor, guarantee.describe_basis()
+    values["totals"] = guarantee.describe_totals()
     if guarantee.delta:
         values["power"] = power_table(guarantee.epsilon, guarantee.delta)
     else:
