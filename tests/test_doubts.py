@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import abcdp
-from abcdp.errors import PlanError, PosteriorWarning
+from abcdp.errors import DistanceError, PlanError, PosteriorWarning
 from abcdp.experiments.public import public_release
 from abcdp.inference import explained
 from abcdp.inference.explained import explained_by, weakness
@@ -83,6 +83,15 @@ def test_fewer_directions_than_parameters_are_judged_as_they_are():
     without_warnings(lambda: abcdp.learn(found))
     with pytest.warns(PosteriorWarning, match=r"the learned summary explains \d+ % of 'b'"):
         assert abcdp.learn(found, dims=1).explained["b"] > 0.3  # of all directions that were fitted
+
+
+def test_fewer_numbers_than_parameters_are_no_summary_of_each(only_means):
+    with pytest.raises(
+        DistanceError, match=r"have 1 numbers, fewer than the summary to be learned: one for each of 2 p"
+    ):
+        abcdp.learn(only_means)
+    with pytest.warns(PosteriorWarning):
+        assert abcdp.learn(only_means, dims=1).bank.header.width == 1
 
 
 def test_the_posterior_says_it_of_whatever_bank(learned, only_means):

@@ -18,6 +18,7 @@ from scipy import stats
 import abcdp
 from abcdp.bank.failures import failures_in_words, where_draws_fail
 from abcdp.errors import BankError, ModelError, SimulationWarning
+from abcdp.experiments.public import public_release
 from abcdp.ledger import Ledger
 from abcdp.owner import preview
 from abcdp.reporting.report import report
@@ -304,8 +305,12 @@ def positive(theta, records, rng):
 
 def some_negative(theta, records, rng):
     """Fail at 5 % of the draws."""
-    data = rng.normal(theta[:, :1], theta[:, 1:], size=(len(theta), records))
+    data = batched_normal(theta, records, rng)
     return np.where(theta[:, :1] < stats.norm(0, 5).ppf(0.05), np.nan, data)
+
+
+def batched_normal(theta, records, rng):
+    return rng.normal(theta[:, :1], theta[:, 1:], size=(len(theta), records))
 
 
 FIRST = pytest.mark.filterwarnings("ignore:simulator 'positive' failed on the first trial")
@@ -319,7 +324,7 @@ UNIT = abcdp.Unit()
 def bank_of(model, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SimulationWarning)
-        return abcdp.simulate(model, WIDE_MEAN, pool="threads", **MANY, **options)
+        return abcdp.simulate(model, WIDE_MEAN, pool="threads", **MANY | options)
 
 
 def owners(tmp_path):
@@ -373,6 +378,38 @@ def test_draws_that_fail_everywhere_alike_are_said_to():
 def test_a_plan_says_it():
     with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}. What the plan expects holds where they work"):
         abcdp.plan(bank_of(half), epsilon=1.0, unit=UNIT, mechanisms=["private-summary"], learn=False, truths=4)
+
+
+def test_learning_and_a_public_release_say_it():
+    bank = bank_of(half)
+    with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}. The summary is learned where they work") as told:
+        abcdp.learn(bank, dims=1)  # and that sigma is not told
+    assert {one.filename for one in told} == {__file__}
+    with pytest.warns(SimulationWarning, match=f"{HALF}.*What is released knows nothing of where") as told:
+        public_release(bank, np.full(20, -1.0), SUMMARY, unit=UNIT, seed=1)
+    assert [one.filename for one in told] == [__file__]
+
+
+def test_merging_says_it_of_all_draws(tmp_path):
+    banks = [bank_of(twentieth), bank_of(twentieth, seed=2)]
+    for place in (None, tmp_path / "both"):
+        with pytest.warns(
+            SimulationWarning, match=r"of 2000 draws .*they fail where mu is -.*keep their failed"
+        ) as told:
+            abcdp.Bank.merge(banks, place)
+        assert [one.filename for one in told] == [__file__]
+
+
+def test_refining_says_it_of_its_own_simulations():
+    fine, failing = abcdp.Model(WIDE, batched_normal, name="m"), abcdp.Model(WIDE, some_negative, name="m")
+    bank = abcdp.simulate(fine, WIDE_MEAN, **MANY)
+    release = public_release(bank, np.full(20, -8.0), abcdp.PrivateSummary(5.0), unit=UNIT, seed=1)
+    said = (
+        r"^\d+ of \d+ draws of 'm' \(\S+ %\) failed and are never.*they fail where mu is -.*The posterior knows nothing"
+    )
+    with pytest.warns(SimulationWarning, match=said) as told:
+        abcdp.refine(release, failing, bank, goal=20, population=500, progress=False)
+    assert [one.filename for one in told] == [__file__]
 
 
 def test_a_release_is_refused_before_the_charge_unless_asked_for(tmp_path):
@@ -450,3 +487,25 @@ def test_the_command_line_says_it_once_and_by_its_exit_code(tmp_path):
     written = command("report", "a.json", "--bank", "bank", "--netcdf", "a.nc", folder=tmp_path)
     assert written.returncode == 0, written.stderr
     assert written.stderr.count("failed and are never accepted") == 1
+
+
+def test_of_parts_the_job_that_closes_the_bank_says_it(tmp_path):
+    (tmp_path / "careful.py").write_text(CAREFUL)
+    asked = ["simulate", "careful:half", "--draws", 200, "--records", 20, "--seed", 1, "--shard-draws", 100]
+    first, last = (command(*asked, "--to", "bank", "--shard", f"{i}/2", folder=tmp_path) for i in (1, 2))
+    assert (first.returncode, last.returncode) == (0, 1), first.stderr + last.stderr
+    assert "failed and are never accepted" not in first.stderr
+    assert last.stderr.count("failed and are never accepted") == 1
+
+
+def test_every_command_says_it_once(tmp_path):
+    bank_of(half, to=tmp_path / "bank")
+    bank_of(half, seed=2, to=tmp_path / "other")
+    for words, code in [
+        (["plan", "bank", "--epsilon", 1, "--mechanism", "private-summary", "--truths", 4], 0),
+        (["learn", "bank", "--dims", 1, "--to", "learned"], 0),
+        (["bank", "merge", "bank", "other", "--to", "both"], 1),
+    ]:
+        done = command(*words, folder=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert done.stderr.count("failed and are never accepted") == 1, done.stderr

@@ -7,6 +7,7 @@ message names the file and the fault. What privacy rests on is never read from i
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,7 +33,7 @@ from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.status import OK, STATUS_WORDS
 from abcdp.bank.storage import SHARDS, find_shard, read_shard, write_shard
 from abcdp.distance import Distance
-from abcdp.errors import BankError
+from abcdp.errors import BankError, SimulationWarning
 
 
 class Bank:
@@ -92,6 +93,8 @@ class Bank:
         still stand in a row. With `to` the draws are copied there; otherwise they are read from the banks when needed.
         `memory` is for those that are opened here.
         """
+        from abcdp.bank.failures import failures_and_where  # which looks into banks
+
         opened = [bank if isinstance(bank, Bank) else cls(bank, memory=memory) for bank in banks]
         if len(opened) < 2:
             raise BankError("merging takes at least two banks.")
@@ -116,7 +119,10 @@ class Bank:
         )
         if to is not None:
             _write_merge(open_folder(to), merged, [bank.digest for bank in opened])
-            return cls(to, header.distance, memory=memory)
+            merged = cls(to, header.distance, memory=memory)
+        failed = failures_and_where(merged)
+        if failed is not None:
+            warnings.warn(f"{failed} Banks that were merged keep their failed draws.", SimulationWarning, stacklevel=2)
         return merged
 
     def select(self, keys: Sequence[tuple[int, int]]) -> Bank:

@@ -7,6 +7,7 @@ a posterior comes from the draws that are left, however far from the data they a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,12 +33,16 @@ def too_many_failed(bank: Bank) -> bool:
 
 def failures_in_words(bank: Bank) -> str | None:
     """Return what failed draws mean, in a sentence without its stop; None where they are few. Reads no shard."""
-    share = failed_share(bank)
-    if share <= DOUBTFUL:
+    return counted_in_words(bank.failed, bank.draws, bank.header.model)
+
+
+def counted_in_words(failed: int, draws: int, model: str) -> str | None:
+    """Return what so many failed draws mean, in a sentence without its stop; None where they are few."""
+    if failed <= DOUBTFUL * draws:
         return None
     return (
-        f"{bank.failed} of {bank.draws} draws of {bank.header.model!r} ({100 * share:.3g} %) failed and are never "
-        "accepted, so that the prior is in force only where simulations work"
+        f"{failed} of {draws} draws of {model!r} ({100 * failed / draws:.3g} %) failed and are never accepted, so that "
+        "the prior is in force only where simulations work"
     )
 
 
@@ -49,7 +54,11 @@ def failures_and_where(bank: Bank) -> str | None:
 
 def where_draws_fail(bank: Bank) -> str:
     """Return the parameter whose law differs most between draws that failed and those that are fine, in words."""
-    theta, fine = _first_draws(bank)
+    return where_they_fail(*_first_draws(bank), bank.parameters)
+
+
+def where_they_fail(theta: FloatArray, fine: BoolArray, parameters: Sequence[str]) -> str:
+    """Return the same of draws of which some are fine."""
     failed, rest = theta[~fine], theta[fine]
     if not len(rest) or not len(failed):
         return "all of them failed" if len(failed) else "all of the first ones are fine"
@@ -58,7 +67,7 @@ def where_draws_fail(bank: Bank) -> str:
     if gaps[most] * math.sqrt(len(failed) * len(rest) / len(theta)) < _BY_LUCK:
         return "they fail all over the prior alike"
     return (
-        f"they fail where {bank.parameters[most]} is {_range(failed[:, most])}, and work where it is "
+        f"they fail where {parameters[most]} is {_range(failed[:, most])}, and work where it is "
         f"{_range(rest[:, most])} (the central 90 % of each)"
     )
 

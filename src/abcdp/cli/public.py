@@ -79,9 +79,9 @@ def simulate(
     """Draw from the prior, simulate, and keep the result as a bank that can be shared.
 
     The bank is the same whoever makes it: threads, a Dask cluster or the jobs of a batch system. Where more than a
-    fifth of the draws fail it is made all the same, and the exit code is 1.
+    fifth of the draws fail it is made all the same, and the exit code is 1; of parts, that of the job that closes it.
     """
-    from abcdp.bank.failures import too_many_failed
+    from abcdp.bank import Bank
     from abcdp.simulation.run import simulate as make_bank
     from abcdp.simulation.run import simulate_part
 
@@ -101,11 +101,20 @@ def simulate(
         if part is None:
             bank = make_bank(found, by, more=more, executor=executor, **settings)
             show(describe(bank), as_json)
-            if too_many_failed(bank):
-                raise typer.Exit(1)
+            _end(bank)
             return
         there, total = simulate_part(found, by, part=part, executor=executor, **settings)
     show({"path": without_secrets(to), "shards_there": there, "shards": total, "complete": there == total}, as_json)
+    if there == total:
+        _end(Bank(to, by if by is not None else found.distance, memory=None))
+
+
+def _end(bank: Any) -> None:
+    """End with 1 where so many draws of a new bank failed that what is made of it is doubtful."""
+    from abcdp.bank.failures import too_many_failed
+
+    if too_many_failed(bank):
+        raise typer.Exit(1)
 
 
 def _part(text: str | None, more: int | None) -> tuple[int, int] | None:
@@ -342,7 +351,9 @@ def bank_merge(
     from abcdp.bank import Bank
 
     check_results({}, folder=to)
-    show(describe(Bank.merge(paths, to, memory=memory << 20)), as_json)
+    bank = Bank.merge(paths, to, memory=memory << 20)
+    show(describe(bank), as_json)
+    _end(bank)
 
 
 def describe(bank: Any) -> dict[str, Any]:

@@ -5,13 +5,16 @@ What is made here says that its noise is seeded, and no ledger takes it.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank, per_draw
+from abcdp.bank.failures import failures_in_words
 from abcdp.distance.base import as_records
-from abcdp.errors import DataError, MechanismError
+from abcdp.errors import DataError, MechanismError, SimulationWarning
 from abcdp.mechanisms import Mechanism, SparseVectorCalibration
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
@@ -39,6 +42,9 @@ def public_release(
     calibration = mechanism.calibrate(
         bank.distance, records=size, simulated=bank.records, unit=unit, sensitivity=sensitivity
     )
+    failed = failures_in_words(bank)
+    if failed is not None:
+        warnings.warn(f"{failed}. What is released knows nothing of where they fail.", SimulationWarning, stacklevel=2)
     (outcome,) = run(bank, records, calibration, SeededNoise(seed))
     promise = guarantee_of(mechanism, calibration, bank.distance, unit, by_hand)
     return assemble(bank, mechanism, outcome, promise, dataset="public", request=f"seed {seed}", noise="seeded")

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from abcdp._common.arrays import FloatArray
+from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.progress import Advance
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
+from abcdp.bank.failures import counted_in_words, where_they_fail
 from abcdp.bank.status import OK
-from abcdp.errors import PosteriorWarning, ReleaseError
+from abcdp.errors import PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.evidence import Noisy, Sample
 from abcdp.inference.posterior import bank_of, summary_of
@@ -112,6 +113,8 @@ def refine(
     with progress_bar("refining, at most", simulations, progress) as advance:
         run = _Simulator(summary, model, used, simulations, rng, advance)
         found = _populate(run, goal, population, rng)
+    if (failed := run.failures_in_words()) is not None:
+        warnings.warn(failed, SimulationWarning, stacklevel=2)
     if found.reached < goal:
         warnings.warn(_short_of(goal, found.reached, run.spent), PosteriorWarning, stacklevel=2)
     rows = resampled_rows(found.log_weights(1.0), draws, rng)
@@ -243,6 +246,8 @@ class _Simulator:
         self.dimension = model.latent_dimension
         self.spent, self.left = 0, most
         self.made: list[_Population] = []
+        self._fine: list[BoolArray] = []
+        self._error: Exception | None = None
         self._model, self._bank, self._rng, self._advance = model, bank, rng, advance
 
     def __call__(self, z: FloatArray, log_proposal: FloatArray) -> tuple[_Population, FloatArray]:
@@ -253,7 +258,9 @@ class _Simulator:
         batch = max(1, _BATCH_VALUES // (self._bank.records * self._bank.columns))
         for start in range(0, len(z), batch):
             here = slice(start, start + batch)
-            sets, status, _ = self._model.run(theta[here], self._bank.records, self._rng)
+            sets, status, error = self._model.run(theta[here], self._bank.records, self._rng)
+            self._fine.append(np.asarray(status == OK))
+            self._error = self._error or error
             if sets is not None:
                 rows[here] = self._bank.distance.encode(sets)
                 likelihood[here] = np.where(status == OK, self.summary.log_likelihoods(rows[here]), -np.inf)
@@ -262,6 +269,17 @@ class _Simulator:
         self.left -= len(z)
         self.made.append(_Population(z, likelihood, log_proposal))
         return self.made[-1], rows
+
+    def failures_in_words(self) -> str | None:
+        """Return how many simulations failed, how and where, and what that means; None where they are few."""
+        fine = np.concatenate(self._fine)
+        words = counted_in_words(int((~fine).sum()), len(fine), self._model.name)
+        if words is None:
+            return None
+        theta = self._model.from_latent(np.concatenate([one.z for one in self.made]))
+        where = where_they_fail(theta, fine, self._model.parameters)
+        how = f" One of them: {type(self._error).__name__}: {self._error}." if self._error else ""
+        return f"{words}: {where}.{how} The posterior knows nothing of where they fail."
 
     def tell(self, reached: float, goal: float) -> None:
         """Let the progress bar say how far it came."""

@@ -12,8 +12,9 @@ from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.storage import Folder, open_folder
 from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
+from abcdp.bank.failures import failures_and_where
 from abcdp.distance import ClusterSummary, LearnedSummary, MeanDistance, SummaryDistance, certified_line
-from abcdp.errors import BankError, DistanceError, PosteriorWarning
+from abcdp.errors import BankError, DistanceError, PosteriorWarning, SimulationWarning
 from abcdp.inference.explained import explained_by, in_words
 from abcdp.learning.tighten import tightened_weights
 
@@ -40,9 +41,14 @@ def learn(
     least, and a private release then has a handful of numbers to protect instead of dozens. `dims` keeps that many
     principal directions of the fitted values instead of one per parameter. The learned
     numbers stand in the manifest of the new bank, in the folder `to` or in memory; the draws are the same, row for row.
-    A :class:`abcdp.errors.PosteriorWarning` names the parameters that the new summary tells next to nothing about.
+    A :class:`abcdp.errors.PosteriorWarning` names the parameters that the new summary tells next to nothing about, a
+    :class:`abcdp.errors.SimulationWarning` where draws of the bank failed.
     """
+    bank = bank if isinstance(bank, Bank) else Bank(bank)
     learned = learned_from(bank, dims=dims, to=to)
+    failed = failures_and_where(bank)
+    if failed is not None:
+        warnings.warn(f"{failed} The summary is learned where they work.", SimulationWarning, stacklevel=2)
     said = weak_summary(learned)
     if said is not None:
         warnings.warn(said, PosteriorWarning, stacklevel=2)
@@ -65,6 +71,12 @@ def learned_from(
     base = bank.distance
     if not isinstance(base, SummaryDistance) or not base.has_summary:
         raise DistanceError("learning needs a bank whose distance has a summary; make one with MMD or MeanSummary.")
+    if bank.header.width < (dims if is_whole(dims, 1) else len(bank.parameters)):
+        raise DistanceError(
+            f"the bank's summaries have {bank.header.width} numbers, fewer than the summary to be learned: one for "
+            f"each of {len(bank.parameters)} parameters, or dims (--dims) of them. Give the distance more "
+            f"features, or say dims={bank.header.width}."
+        )
     bank.check_room(8 * bank.draws * (bank.header.width + len(bank.parameters)), "learning from all encoded datasets")
     fine = bank.fine
     if fine.sum() < 10 * len(bank.parameters) + 10:
