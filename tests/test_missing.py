@@ -289,13 +289,14 @@ def bank(missing="case", distance=BINS, draws=300, **more):
     return abcdp.simulate(model(missing), distance, draws=draws, records=50, seed=1, **more)
 
 
+@pytest.mark.statistical(alpha=4e-6)
 def test_a_simulator_may_return_missing_cells_that_are_a_case():
     made = bank()
     assert made.failed == 0
     assert made.missing == ("case",)
     theta, rows = (np.concatenate([getattr(data, part) for _, data in made.shards()]) for part in ("theta", "rows"))
-    # a share of 50 cells has a standard deviation of at most .07: the largest of 300 is beyond .35 once in 2000 tries
-    assert np.abs(rows[:, -1] - theta[:, 1]).max() < 0.35
+    # a share of 50 cells has a standard deviation of at most .07, and .4 are 5.7 of them
+    assert np.abs(rows[:, -1] - theta[:, 1]).max() < 0.4
     assert rows.sum(axis=1) == pytest.approx(np.ones(300))
 
 
@@ -477,13 +478,14 @@ def test_a_dataset_of_before_is_answered_with_a_word_or_refused(tmp_path):
         assert book.dataset(name).left_epsilon == 8
 
 
+@pytest.mark.statistical(alpha=1e-5)
 @pytest.mark.filterwarnings("ignore:.*effective draws:UserWarning")
 def test_gaps_no_longer_move_the_answer():
     """42 of 876 onsets are missing: counted as a case they do not move the answer, as the lowest value they do.
 
     Days since an outbreak's start are gamma with shape 9 and an unknown scale, 1.5 in truth. The posterior mean of one
     dataset has a standard error of 1.5 / sqrt(9 * 834) = .0173, that of the average of four .0087, and the noise at
-    epsilon 5 is small beside it: a right average is beyond three of them once in 370 runs.
+    epsilon 5 is small beside it: a right average is beyond 4.5 of them once in 100 000 runs.
     """
     truth, error = 1.5, 0.0087
 
@@ -507,5 +509,5 @@ def test_gaps_no_longer_move_the_answer():
             tree = abcdp.posterior(released, made, draws=2000, seed=1)
             means.append(float(tree["posterior"]["scale"].mean()))
         found[missing] = abs(np.mean(means) - truth) / error
-    assert found["case"] < 3.0
+    assert found["case"] < 4.5
     assert found[0.0] > 5.0
