@@ -397,6 +397,7 @@ def test_every_mechanism_answers(bank, patients, mechanism, learned):
         assert len(release.accepted) > 0
 
 
+@pytest.mark.filterwarnings("ignore:only .* effective draws")  # by the noise, which nobody seeds here
 def test_an_owner_answers(bank, patients, tmp_path):
     pytest.importorskip("opendp", reason="needs the extra 'owner'")
     ledger = tmp_path / "owner.db"

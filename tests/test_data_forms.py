@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from decimal import Decimal
 from fractions import Fraction
 
@@ -15,8 +16,10 @@ import pytest
 import abcdp
 from abcdp.errors import AbcdpError, DataError, ModelError, StorageError
 from abcdp.ledger import Ledger, LedgerError
+from abcdp.owner import preview
 from abcdp.owner.reading import Reading
 from abcdp.owner.records import load_records, read_records
+from abcdp.reporting.report import report
 from sample_models import batched
 
 SECRET = "sevenfold"
@@ -290,6 +293,32 @@ def test_other_levels_are_refused_before_the_records_are_read(bank, tmp_path):
             abcdp.release(bank, tmp_path / "absent.csv", abcdp.PrivateSummary(epsilon=0.5), **asked, **more)
 
 
+def test_a_preview_refuses_what_a_release_would(bank, tmp_path, monkeypatch):
+    data, book = written(tmp_path, ONSETS), tmp_path / "own.db"
+    abcdp.register(book, "d", data, unit=abcdp.Unit(), epsilon=2, create=True, columns=["onset"], dates=DATES)
+    mechanism, asked = abcdp.PrivateSummary(epsilon=0.5), {"ledger": book, "dataset": "d"}
+    assert preview(bank, mechanism, **asked, columns=["onset"], dates=DATES).enough
+    with pytest.raises(DataError, match=r"registered with other dates \(--date\)"):
+        preview(bank, mechanism, **asked, dates={"onset": "2023-01-08"})
+    words = [bank, data, "--ledger", book, "--dataset", "d", "--mechanism", "private-summary", "--epsilon", 0.5]
+    with pytest.raises(DataError, match=r"registered with no categories \(--category\).*leave them out"):
+        command("release", *words, "--out", tmp_path / "r.json", "--dry-run", "--category", "ward:A,B")
+    command("release", *words, "--out", tmp_path / "r.json", "--dry-run", "--date", "onset:2024-01-08")
+
+
+def test_the_baseline_reads_a_file_as_a_release_does(bank, tmp_path):
+    opened, data = abcdp.Bank(bank), written(tmp_path, ONSETS.replace(",", ";"))
+    found = abcdp.rejection(opened, data, 1.0, columns=["onset"], dates=DATES, separator=";")
+    plain = abcdp.rejection(opened, np.array([1.0, 2.0, 0.0, np.nan]), 1.0)
+    assert len(plain.accepted)
+    assert np.array_equal(found.accepted, plain.accepted)
+    wards = pd.DataFrame({"ward": ["B", "A", "B", "C"]})
+    coded = abcdp.rejection(opened, wards, 1.0, categories=WARDS)
+    assert np.array_equal(coded.accepted, abcdp.rejection(opened, [1.0, 0.0, 1.0, 2.0], 1.0).accepted)
+    commas = written(tmp_path, "1,5\n0,5\n2\n1\n")
+    assert len(abcdp.rejection(opened, commas, 9.0, separator=";", decimal=",").accepted)
+
+
 def test_what_a_newer_version_said_is_not_guessed():
     with pytest.raises(DataError, match="registered with colours, which this abcdp does not know: install a newer"):
         Reading.from_json({"columns": ["x"], "colours": 3})
@@ -372,6 +401,55 @@ def test_a_folder_that_is_missing_is_named(bank, tmp_path, monkeypatch):
         release.save("missing/r.json")
     with pytest.raises(LedgerError, match=r"cannot create a ledger at .*Make its folder first"):
         Ledger.create("missing/own.db")
+
+
+def test_every_result_names_the_folder_that_is_missing(bank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = np.arange(4.0)
+    abcdp.register("own.db", "d", data, unit=abcdp.Unit(), epsilon=2, create=True)
+    asked = {"ledger": "own.db", "dataset": "d", "noise": "fast"}
+    release = abcdp.release(bank, data, abcdp.PrivateSummary(epsilon=1), **asked)
+    release.save("r.json")
+    settings = {"unit": abcdp.Unit(), "mechanisms": "private-summary", "learn": False, "truths": 4}
+    made = abcdp.plan(bank, epsilon=1.0, progress=False, **settings)
+    said = r"the folder missing does not exist\. Make it first"
+    for save in (
+        lambda: made.save("missing/plan.json"),
+        lambda: command("plan", bank, "--epsilon", 1, "--out", "missing/plan.json"),
+        lambda: command("plan", bank, "--epsilon", 1, "--plot", "missing/plan.png"),
+        lambda: command("report", "r.json", "--bank", bank, "--out", "missing/r.html"),
+        lambda: command("report", "r.json", "--bank", bank, "--netcdf", "missing/r.nc"),
+        lambda: command("synthesize", "r.json", "mixture", "--records", 5, "--out", "missing/s.npy"),
+        lambda: report("r.json", bank, "missing/r.html"),
+    ):
+        with pytest.raises(StorageError, match=said):
+            save()
+    command("learn", bank, "--dims", 1, "--to", "missing/learned")  # a bank is a folder, and makes its own
+    assert abcdp.Bank("missing/learned").draws == 200
+
+
+def test_a_model_of_this_folder_is_found_by_a_report(bank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_model_of_this_folder.py").write_text("from sample_models import batched as model\n")
+    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True)
+    mechanism = abcdp.PrivateSummary(epsilon=1)
+    abcdp.release(bank, np.arange(4.0), mechanism, ledger="own.db", dataset="d", noise="fast").save("r.json")
+    command("report", "r.json", "--bank", bank, "--model", "my_model_of_this_folder:model", "--out", "r.html")
+    assert "Data that the posterior predicts" in (tmp_path / "r.html").read_text()
+    command("report", "r.json", "--bank", bank, "--out", "plain.html")
+    assert "Data that the posterior predicts" not in (tmp_path / "plain.html").read_text()
+
+
+def test_a_command_that_registers_again_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("y.npy", np.arange(4.0))
+    own = ["--dataset", "d", "--data", "y.npy", "--unit", "record", "--epsilon", 2]
+    command("ledger", "create", "own.db", *own)
+    with pytest.raises(
+        LedgerError, match=r"'d' is already registered.*Ask for releases under this name, or give other"
+    ):
+        command("ledger", "create", "own.db", *own)
 
 
 def test_a_model_of_this_folder_is_named_as_it_has_to_be(bank, tmp_path, monkeypatch):

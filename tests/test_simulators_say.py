@@ -390,6 +390,12 @@ def test_learning_and_a_public_release_say_it():
     assert [one.filename for one in told] == [__file__]
 
 
+def test_the_baseline_says_it():
+    with pytest.warns(SimulationWarning, match=f"{HALF}.*What is accepted knows nothing of where they fail") as told:
+        abcdp.rejection(bank_of(half), np.full(20, -1.0), 1.0)
+    assert [one.filename for one in told] == [__file__]
+
+
 def test_merging_says_it_of_all_draws(tmp_path):
     banks = [bank_of(twentieth), bank_of(twentieth, seed=2)]
     for place in (None, tmp_path / "both"):

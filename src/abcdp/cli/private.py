@@ -157,11 +157,11 @@ def release(
     asked: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "noise": noise, "memory": memory << 20}
     asked["allow_failed"] = allow_failed
     if dry_run:
-        _preview(opened, chosen, asked | {"at_most": at_most}, as_json)
+        _preview(opened, chosen, asked | how | {"at_most": at_most}, as_json)
         return
     who: dict[str, Any] = {"purpose": purpose, "actor": actor}
     if plan is not None and at_most is None:
-        at_most = _agreed_price(opened, chosen, asked)
+        at_most = _agreed_price(opened, chosen, asked | how)
     with _working("releasing"):
         made = answer(opened, data, chosen, request=request, at_most=at_most, **how, **asked, **who)
     try:

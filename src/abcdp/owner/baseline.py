@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +11,12 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank
-from abcdp.errors import MechanismError
+from abcdp.bank.failures import failures_in_words
+from abcdp.errors import MechanismError, SimulationWarning
 from abcdp.mechanisms.base import check_accept
 from abcdp.owner.execute import true_distances
-from abcdp.owner.records import load_records
+from abcdp.owner.reading import Reading
+from abcdp.owner.records import read_records
 
 
 @dataclass(frozen=True)
@@ -25,14 +29,31 @@ class NotPrivate:
     examined: int
 
 
-def rejection(bank: Bank, data: Any, threshold: float, accept: int | None = None) -> NotPrivate:
-    """Accept the first draws of a bank whose distance to the data is at most the threshold, up to `accept` of them."""
+def rejection(
+    bank: Bank,
+    data: Any,
+    threshold: float,
+    accept: int | None = None,
+    *,
+    columns: list[str] | None = None,
+    dates: Mapping[str, Any] | None = None,
+    categories: Mapping[str, Sequence[Any]] | None = None,
+    separator: str = "",
+    decimal: str = "",
+) -> NotPrivate:
+    """Accept the first draws of a bank whose distance to the data is at most the threshold, up to `accept` of them.
+
+    A file or a data frame is read as by :func:`abcdp.register`, from what is said of it here.
+    """
     if not np.isfinite(threshold):
         raise MechanismError(f"threshold={threshold!r}: a finite number, in the units of the distance.")
     if accept is not None:
         check_accept(accept)
-    records = load_records(data)
+    records = read_records(data, Reading.said(columns, dates, categories, separator, decimal))
     bank.distance.check_records(len(records), bank.records)
+    failed = failures_in_words(bank)
+    if failed is not None:
+        warnings.warn(f"{failed}. What is accepted knows nothing of where they fail.", SimulationWarning, stacklevel=2)
     hits = np.flatnonzero(true_distances(bank, records) <= threshold)[:accept]
     examined = int(hits[-1]) + 1 if accept is not None and len(hits) == accept else bank.draws
     return NotPrivate(bank.parameters, hits, bank.take(hits.tolist()), examined)

@@ -320,13 +320,23 @@ def preview(
     ledger: Any,
     dataset: str,
     noise: NoiseName = "opendp",
+    columns: list[str] | None = None,
+    dates: Mapping[str, Any] | None = None,
+    categories: Mapping[str, Sequence[Any]] | None = None,
+    separator: str = "",
+    decimal: str = "",
     memory: int = execute.MEMORY,
     at_most: float | None = None,
     allow_failed: bool = False,
 ) -> Preview:
-    """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged."""
+    """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged.
+
+    What is said of the file is compared with the registration, as a release does.
+    """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
+    said = Reading.said(columns, dates, categories, separator, decimal)
+    said.check_registered(Reading.from_json(admitted.entry.reading), dataset)
     _check_failures(bank, allow_failed)
     _say_whom(bank, admitted.entry.unit)
     return Preview(
