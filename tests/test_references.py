@@ -216,6 +216,39 @@ def test_what_a_page_names_is_there(page):
     assert not found, "\n".join(found)
 
 
+@functools.cache
+def said():
+    """Return every text of the package, with … where something is put in: what its messages are made of."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        nodes = list(ast.walk(syntax(path)))
+        told = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # documentation
+        for node in nodes:
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+                found.append(node.value)
+    found += [path.read_text() for path in PACKAGE.rglob("*.html")]
+    return "\n".join(" ".join(text.split()) for text in found)
+
+
+def unsaid(page):
+    """Return the words in quotes of the tables of a page that no message holds."""
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and '"' in line]
+    quotes = [quote for row in rows for quote in re.findall(r'"([^"]+)"', row[3])]
+    return [quote for quote in quotes if not re.search(".*".join(map(re.escape, quote.split("…"))), said())]
+
+
+def test_what_the_page_of_doubts_quotes_is_said():
+    page = (ROOT / "docs/doubts.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and not line.startswith("| what")]
+    assert len(rows) > 40
+    assert [row for row in rows if len(row) != 5 or row[2] not in ("modeler", "owner", "both")] == []
+    assert [row[0] for row in rows if '"' not in row[3] or "`test_" not in row[4]] == []
+    assert unsaid(page) == []
+    assert unsaid('| a | b | owner | "said: never by … anybody" | t |') == ["said: never by … anybody"]
+
+
 @pytest.mark.parametrize("path", sorted(PACKAGE.iterdir()), ids=lambda path: path.name)
 def test_what_docstrings_name_is_there(path):
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
