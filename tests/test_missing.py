@@ -385,7 +385,10 @@ def test_a_model_beside_a_bank_means_the_same():
 
 
 def test_programs_may_leave_cells_empty_too(tmp_path):
-    script = "import json,sys; n=int(sys.argv[2]); print(json.dumps([None if i == 0 else 0.5 for i in range(n)]))"
+    script = (
+        "import json,sys; n=int(sys.argv[2]); x=int(sys.argv[3])%97/99\n"
+        "print(json.dumps([None if i == 0 else x for i in range(n)]))"
+    )
     command = [sys.executable, "-c", script, "{x}", "{records}", "{seed}"]
     made = abcdp.simulate(
         abcdp.Model.command(command, {"x": stats.uniform(0, 1)}, stdout="json", missing="case"),

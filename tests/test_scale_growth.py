@@ -90,7 +90,7 @@ def test_an_interrupted_extension_is_resumed_and_the_bank_stays_readable(folder)
 
     def stops(theta, records, rng):
         made.append(1)
-        if len(made) == 4:  # the pilot and its repetition, a shard, and the next
+        if len(made) == 6:  # the pilot, its repetition and two with other inputs, a shard, and the next
             raise ModelError("the power went out")
         return normal(theta, records, rng)
 

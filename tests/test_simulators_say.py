@@ -94,7 +94,7 @@ def test_last_digits_may_differ(tmp_path):
     assert abcdp.simulate(model, MEAN, to=tmp_path / "bank", more=10).draws == 50
 
 
-def test_a_trial_is_repeated_once_and_leaves_the_bank_alone():
+def test_a_trial_is_made_three_times_and_leaves_the_bank_alone():
     calls = []
 
     def counted(theta, records, rng):
@@ -102,9 +102,60 @@ def test_a_trial_is_repeated_once_and_leaves_the_bank_alone():
         return one_normal(theta, records, rng)
 
     once = abcdp.simulate(abcdp.Model(PRIOR, counted, vectorised=False), MEAN, workers=1, **FEW)
-    assert len(calls) == FEW["draws"] + 2
+    assert len(calls) == FEW["draws"] + 3  # twice the same, and once with another stream
     model = abcdp.Model(PRIOR, one_normal, vectorised=False, name="counted")
     assert once.digest == abcdp.simulate(model, MEAN, pool="threads", **FEW).digest
+
+
+@pytest.mark.parametrize("vectorised", [True, False])
+def test_a_simulator_that_seeds_itself_is_told(vectorised):
+    def own(theta, records, rng):
+        return normal_or_one(theta, records, np.random.default_rng(0))
+
+    def legacy(theta, records, rng):
+        np.random.seed(0)  # noqa: NPY002 - what people do
+        return np.random.normal(0.0, 1.0, (*np.shape(theta)[:-1], records))  # noqa: NPY002
+
+    normal_or_one = batched_normal if vectorised else one_normal
+    for simulator in (own, legacy):
+        with pytest.warns(
+            SimulationWarning, match="gave the same data with another rng. If it is random it seeds itself"
+        ):
+            made(simulator, PRIOR, vectorised=vectorised)
+
+
+def test_a_deterministic_simulator_is_told_that_all_is_well():
+    with pytest.warns(SimulationWarning, match="If it is deterministic, all is well"):
+        made(lambda theta, records, rng: np.repeat(theta[:, :1], records, axis=1), PRIOR)
+
+
+def test_a_simulator_that_looks_at_one_row_alone_is_told():
+    def first(theta, records, rng):
+        return rng.normal(theta[0, 0], 1.0, (len(theta), records))
+
+    with pytest.warns(
+        SimulationWarning, match="rows of theta but the first were exchanged: it seems to look at one row"
+    ):
+        made(first, PRIOR)
+    made(batched_normal, PRIOR)
+
+
+def test_draws_and_records_are_told_apart_where_they_are_as_many():
+    def transposed(theta, records, rng):
+        return rng.normal(theta[:, :1], 1.0, (len(theta), records)).T
+
+    with pytest.raises(ModelError, match="returned the shape"):
+        abcdp.simulate(abcdp.Model(PRIOR, transposed), MEAN, draws=64, records=64, seed=1)
+
+
+def test_a_simulator_of_many_draws_that_raises_for_some_is_told_how_many_work():
+    def raises(theta, records, rng):
+        if (theta[:, 0] < 0).any():
+            raise ValueError("negative rate")
+        return rng.normal(theta[:, :1], 1.0, (len(theta), records))
+
+    with pytest.raises(ModelError, match=r"ValueError: negative rate. (2|3)\d of these draws work by themselves.*NaN"):
+        made(raises, {"mu": stats.norm(0, 1)})
 
 
 # -- trial draws ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from abcdp._common.arrays import FloatArray
 from abcdp.bank.status import CRASHED, OK, STATUS_WORDS, TIMED_OUT
 from abcdp.distance import Distance
 from abcdp.errors import DistanceError, ModelError, SimulationWarning
+from abcdp.simulation.inputs import rows_that_work, warn_of_ignored_inputs
 from abcdp.simulation.model import Model
 from abcdp.simulation.simulators import BatchSimulator, DrawSimulator, outcome_of
 
@@ -34,6 +35,8 @@ def trial_draws(
     rng = _stream(seed)
     theta = model.draw(max(1, min(_DRAWS, most)), rng)
     _check_prior_again(model, theta, seed)
+    if len(theta) == records > 1:
+        theta = theta[:-1]  # else draws and records could stand in each other's place
     step = 1 if model.engine.per_draw else len(theta)
     tried: list[tuple[FloatArray, FloatArray]] = []
     trouble: Exception | None = None
@@ -49,7 +52,8 @@ def trial_draws(
             _show_first_failure(model, here[0], status[0], error)
         if sets is not None and (status == OK).any():
             if not tried:
-                _check_again(model, here, records, before, sets, status)
+                _check_again(model, here, records, copy.deepcopy(before), sets, status)
+                warn_of_ignored_inputs(model, here, records, before, sets, status, stacklevel=4)
             tried.append((here[status == OK], sets[status == OK]))
             if not _needs_pilot(distance, sets.shape[2]):
                 break
@@ -57,6 +61,7 @@ def trial_draws(
         why = f"; the last one: {_text_of(trouble)}" if trouble else ": NaN or infinite values"
         way = _way_that_works(model, theta, records)
         advice = f" {way}: say Model(..., vectorised={model.engine.per_draw})." if way else ""
+        advice = advice or rows_that_work(model, theta, records)
         raise ModelError(
             f"simulator {model.name!r} failed on all of {len(theta)} trial draws{why}.{advice}"
         ) from trouble
@@ -119,7 +124,7 @@ def _check_again(
     why = f" (the second time: {_text_of(error)})" if error else ""
     raise ModelError(
         f"simulator {model.name!r} gave other data when called again with the same theta and the same rng{why}, "
-        f"{_AGAIN}, as in rng.normal(...), and not numpy.random, random, torch or the clock. Last digits may differ."
+        f"{_AGAIN}, as in rng.normal(...), and not numpy.random, random, torch or the clock."
     )
 
 
