@@ -464,6 +464,23 @@ def test_an_empty_cell_means_the_same_on_both_sides(tmp_path, here, there, words
     assert Ledger(tmp_path / "own.db").dataset("d").left_epsilon == 9
 
 
+def test_a_refused_release_does_not_say_which_columns_have_empty_cells(tmp_path):
+    """Whoever may choose the columns of a release could ask for one after the other, and for nothing."""
+    said = []
+    for cell in ("5", ""):
+        (tmp_path / "y.csv").write_text("a,b\n" + f"1,{cell}\n" * 50)
+        place = tmp_path / f"own{cell}.db"
+        abcdp.register(place, "d", tmp_path / "y.csv", unit=ONE, epsilon=9, columns=["a"], missing="none", create=True)
+        with pytest.raises(abcdp.errors.AbcdpError) as error:
+            abcdp.release(
+                normal_bank(), tmp_path / "y.csv", abcdp.PrivateSummary(epsilon=1.0), ledger=place, dataset="d",
+                columns=["b"],
+            )  # fmt: skip
+        said.append((type(error.value), str(error.value)))
+        assert Ledger(place).dataset("d").left_epsilon == 9
+    assert said[0] == said[1]
+
+
 def test_a_dataset_of_before_is_answered_with_a_word_or_refused(tmp_path):
     """It is said whatever the records hold: a word that depended on them would tell of them."""
     book = Ledger.create(tmp_path / "own.db")

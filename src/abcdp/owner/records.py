@@ -76,6 +76,10 @@ class PrivateData:
         """The number of columns of a record."""
         return int(self._records.shape[1])
 
+    def filled(self, rules: Rules) -> PrivateData:
+        """Return the records with a public number in the place of the empty cells that have one."""
+        return PrivateData(filled(self._records, rules), self.names)
+
     def without_gaps(self, rules: Rules) -> PrivateData:
         """Return the records with a public number in the place of empty cells, or NaN where they are a case.
 
@@ -88,7 +92,7 @@ class PrivateData:
                     f"column {label} has empty cells, and missing='none' says that there are none. Say what they stand "
                     "for: a public value in their place, or 'case', a case of their own that a histogram can count."
                 )
-        return PrivateData(filled(self._records, rules), self.names)
+        return self.filled(rules)
 
     def empty_cells(self) -> list[int]:
         """Return how many cells of each column are empty: for the owner's eyes alone."""
@@ -127,8 +131,9 @@ def read_records(source: Any, said: Reading, registered: Reading | None = None) 
     """Return records from an array, a data frame, or a CSV, Parquet or .npy file, by its path or URL.
 
     What was said speaks of columns by their names, which arrays and a CSV file without a line of names do not have.
-    What was said when they were registered holds where nothing is said now. Empty cells become what the reading says
-    that they stand for, and are NaN where it says nothing or that they are a case of their own.
+    What was said when they were registered holds where nothing is said now. Empty cells become the number that the
+    reading has for them, and are NaN elsewhere, also where there were none: whoever chooses the columns would be told
+    which of them have some. Records with other gaps are not those registered, and nothing else is said of them.
     """
     reading = said if registered is None else said.after(registered)
     records = _records_of(source, said, reading)
@@ -136,7 +141,7 @@ def read_records(source: Any, said: Reading, registered: Reading | None = None) 
         return records
     if len(reading.missing) != records.columns:
         raise DataError(f"{records.columns} columns were read; {len(reading.missing)} were registered.")
-    return records.without_gaps(reading.missing)
+    return records.filled(reading.missing)
 
 
 def _records_of(source: Any, said: Reading, reading: Reading) -> PrivateData:
