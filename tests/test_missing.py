@@ -420,6 +420,21 @@ def test_public_data_with_cells_that_nobody_explains_are_refused():
         public_distances(plain, gaps)
 
 
+def test_the_baseline_reads_empty_cells_as_the_bank_does():
+    """They counted as the lowest value of their column, in silence."""
+    data = simulate(np.array([[1.0, 0.4]]), 50, np.random.default_rng(2))[0]
+    assert np.isnan(data).sum() > 10
+    moment = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-9, 9))])
+    number = bank(2.5, moment)
+    expected = abcdp.rejection(number, np.where(np.isnan(data), 2.5, data), 0.2).accepted
+    assert abcdp.rejection(number, data, 0.2).accepted.tolist() == expected.tolist()
+    assert len(abcdp.rejection(bank(), data, 0.5).accepted)
+    with pytest.raises(DataError, match="column 1 has empty cells"):
+        abcdp.rejection(normal_bank(), data, 0.5)
+    with pytest.raises(DataError, match="the data have 2 columns, the bank's simulations 1"):
+        abcdp.rejection(normal_bank(), data.reshape(25, 2), 0.5)
+
+
 # -- both sides --------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_in_words
-from abcdp.errors import MechanismError, SimulationWarning
+from abcdp.errors import DataError, MechanismError, SimulationWarning
 from abcdp.mechanisms.base import check_accept
 from abcdp.owner.execute import true_distances
 from abcdp.owner.reading import Reading
@@ -43,13 +43,17 @@ def rejection(
 ) -> NotPrivate:
     """Accept the first draws of a bank whose distance to the data is at most the threshold, up to `accept` of them.
 
-    A file or a data frame is read as by :func:`abcdp.register`, from what is said of it here.
+    A file or a data frame is read as by :func:`abcdp.register`, from what is said of it here. Empty
+    cells are what the bank says of its simulations; where it has none, they are refused.
     """
     if not np.isfinite(threshold):
         raise MechanismError(f"threshold={threshold!r}: a finite number, in the units of the distance.")
     if accept is not None:
         check_accept(accept)
     records = read_records(data, Reading.said(columns, dates, categories, separator, decimal))
+    if records.columns != bank.columns:
+        raise DataError(f"the data have {records.columns} columns, the bank's simulations {bank.columns}.")
+    records = records.without_gaps(bank.missing)
     bank.distance.check_records(len(records), bank.records)
     failed = failures_in_words(bank)
     if failed is not None:
