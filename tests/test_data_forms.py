@@ -377,6 +377,7 @@ def test_a_script_that_registers_runs_again(tmp_path):
         (data + 1, {}, "already registered in .* with other records"),
         (data, {"epsilon": 4}, r"with another unit or budget \(epsilon=3.*never raised"),
         (data, {"unit": abcdp.Unit(records=2)}, "with another unit or budget"),
+        (data, {"missing": "case"}, r"with missing=\['none'\], and here with \['case'\]; nothing was changed"),
         (data, {"anchor": f"file://{tmp_path}/elsewhere"}, "anchor= is for a new one"),
     ]:
         with pytest.raises(LedgerError, match=message):

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from abcdp._common.checks import is_number
-from abcdp._common.missing import CASE, NONE, in_words
+from abcdp._common.missing import CASE, NONE, Rules, in_words
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_in_words, too_many_failed
 from abcdp.errors import (
@@ -135,7 +135,7 @@ def register(
 
     check_registration(dataset, unit, epsilon, delta, description, purpose, actor)  # before a ledger is made for it
     book = open_ledger(ledger, create=create, anchor=anchor)
-    same = _registered_before(book, dataset, records, unit, epsilon, delta) if create else None
+    same = _registered_before(book, dataset, records, unit, epsilon, delta, reading.missing) if create else None
     found = same or book.register(
         dataset,
         records.records,
@@ -164,7 +164,13 @@ def empty_cells(data: Any, **reading: Any) -> dict[str, int]:
 
 
 def _registered_before(
-    book: Ledger, dataset: str, records: PrivateData, unit: Unit, epsilon: float | str, delta: float | str
+    book: Ledger,
+    dataset: str,
+    records: PrivateData,
+    unit: Unit,
+    epsilon: float | str,
+    delta: float | str,
+    missing: Rules,
 ) -> Dataset | None:
     """Return a dataset that is registered just so, as when a script runs again; raise where only the name is."""
     from abcdp.ledger import LedgerError
@@ -185,6 +191,12 @@ def _registered_before(
             f"dataset {dataset!r} is already registered in {book.name}, with another unit or budget (epsilon="
             f"{float(found.epsilon):g}, delta={float(found.delta):g}); nothing was changed. A budget can be lowered, "
             "never raised: abcdp ledger lower."
+        )
+    rules = Reading.from_json(found.reading).missing
+    if rules and rules != missing:  # of records without gaps: others would be other records
+        raise LedgerError(
+            f"dataset {dataset!r} is already registered in {book.name}, with missing={list(rules)}, and here with "
+            f"{list(missing)}; nothing was changed. What an empty cell stands for stays as it was registered."
         )
     return found
 
