@@ -300,6 +300,20 @@ def test_a_simulator_may_return_missing_cells_that_are_a_case():
     assert rows.sum(axis=1) == pytest.approx(np.ones(300))
 
 
+def test_what_a_mask_hides_is_missing():
+    """Numpy shows what stands behind a mask, and a simulation or public data went on with that."""
+
+    def masked(theta, records, rng):
+        data = simulate(theta, records, rng)
+        return np.ma.masked_array(np.nan_to_num(data, nan=1.5), mask=np.isnan(data))
+
+    made = abcdp.simulate(model("case", masked), BINS, draws=9, records=50, seed=1)
+    np.testing.assert_array_equal(made.rows, bank(draws=9).rows)
+    data = masked(np.array([[1.0, 0.4]]), 50, np.random.default_rng(2))[0]
+    np.testing.assert_array_equal(BINS.summary(data), BINS.summary(data.filled(NAN)))
+    np.testing.assert_array_equal(public_distances(made, data), public_distances(made, data.filled(NAN)))
+
+
 def test_a_number_stands_in_their_place_or_they_fail_the_draw():
     moment = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-9, 9))])
     made = bank(7.5, moment)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.arrays import FloatArray, IntArray, as_array
 from abcdp.distance.regime import Interval, check_interval
 from abcdp.errors import DistanceError, UnitError
 from abcdp.privacy.unit import Unit
@@ -267,7 +267,7 @@ def check_keeps_positions(unit: Unit, who: str) -> None:
 def as_records(data: npt.ArrayLike, columns: int | None = None) -> FloatArray:
     """Return data as an array with a row per record."""
     try:
-        array = np.asarray(data, dtype=np.float64)
+        array = np.asarray(as_array(data), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise DistanceError("data must be numbers, a row per record.") from None
     if array.ndim == 1:
