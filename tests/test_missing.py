@@ -117,6 +117,20 @@ def test_the_same_records_with_other_rules_are_other_records(tmp_path, line_list
         book.check_data("d", read_records(line_list, Reading.said(**READ)).records, ordered=True)
 
 
+@pytest.mark.parametrize(
+    ("first", "extra", "newline"), [("x\n", 0, "\n"), ("", 0, "\n"), ("x\n", 1, "\r\n"), ("\nx\n", 2, "\n")]
+)
+def test_an_empty_line_is_an_empty_cell_of_the_one_column(tmp_path, first, extra, newline):
+    """The record was left out in silence, whatever was said of empty cells."""
+    lines = f"{first}1\n\n3\n" + "\n" * extra
+    (tmp_path / "y.csv").write_text(lines, newline=newline)
+    np.testing.assert_array_equal(read_records(tmp_path / "y.csv", Reading.said()).records, [[1.0], [NAN], [3.0]])
+    with pytest.raises(DataError, match="has empty cells"):
+        registered(tmp_path, tmp_path / "y.csv", missing="none")
+    (tmp_path / "y.csv").write_text("x,y\n1,2\n\n3,4\n\n")
+    assert read_records(tmp_path / "y.csv", Reading.said()).records.tolist() == [[1, 2], [3, 4]]
+
+
 # -- the owner's terminal ----------------------------------------------------------------------------------------------
 
 CREATE = ["ledger", "create", "own.db", "--dataset", "d", "--data", "y.csv", "--unit", "record", "--epsilon", "1"]

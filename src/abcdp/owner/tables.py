@@ -73,11 +73,14 @@ def from_csv(content: bytes, where: str, reading: Reading) -> Table:
     said = reading.spoken_of
     record = _is_record(cells, reading.decimal or ".") and not said & set(cells)
     hint = "" if reading.separator else _separator_hint(content)
+    alone = len(cells) == 1  # an empty line among records of one column is an empty cell
     try:
         found = arrow.read_csv(
-            io.BytesIO(content),
+            io.BytesIO(content.strip(b"\r\n") if alone else content),
             read_options=arrow.ReadOptions(autogenerate_column_names=record),
-            parse_options=arrow.ParseOptions(delimiter=reading.separator or ",", newlines_in_values=True),
+            parse_options=arrow.ParseOptions(
+                delimiter=reading.separator or ",", newlines_in_values=True, ignore_empty_lines=not alone
+            ),
             convert_options=arrow.ConvertOptions(
                 decimal_point=reading.decimal or ".",
                 column_types={name: pa.string() for name in (*reading.dates, *reading.categories)},
