@@ -98,6 +98,16 @@ def test_what_makes_no_sense_is_refused(tmp_path, line_list, missing, words):
     assert not (tmp_path / "own.db").exists()
 
 
+def test_columns_whose_names_are_numbers_go_by_their_names(tmp_path):
+    """A data frame may count its columns from 1: the rule of column 1 was taken for that of the second."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({1: [1.0, NAN], 2: [3.0, NAN]})
+    for number, key in enumerate((1, "1")):
+        place = tmp_path / f"{number}.db"
+        entry = abcdp.register(place, "d", frame, unit=ONE, epsilon=9, create=True, missing={key: 7, "*": "case"})
+        assert entry.reading["missing"] == [7.0, "case"]
+
+
 def test_rules_in_a_file_are_checked():
     assert rules_from_json(["none", 3, "case"], 3) == ("none", 3.0, "case")
     for hostile in (["none"], "none", [None], [True], ["any"], [float("inf")], [float("nan")], [10**400], [[1]]):

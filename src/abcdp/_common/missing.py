@@ -43,7 +43,8 @@ def as_rules(
     for key, value in said.items():
         if key == REST:
             continue
-        column = names.index(key) if key in names else int(key) if str(key).isdecimal() else key
+        # names go first, also where they are numbers, as those of a data frame may be
+        column = names.index(str(key)) if str(key) in names else int(key) if str(key).isdecimal() else key
         if not is_whole(column, 0, columns - 1):
             known = ", ".join(map(repr, names)) if names else f"their numbers, 0 to {columns - 1}"
             raise ValueError(f"missing names a column {key!r}; the columns are {known}.")
