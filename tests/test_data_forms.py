@@ -108,6 +108,13 @@ def test_categories_that_are_numbers_or_truths():
     assert np.array_equal(found, [[1, 0, 1], [0, np.nan, 0], [1, 1, 1]], equal_nan=True)
 
 
+def test_a_column_may_have_gaps_alone_and_numbers_may_be_nan():
+    """Nobody says of what kind a column without any value is, and NaN among numbers is a gap as it is elsewhere."""
+    table = pa.table({"onset": pa.nulls(2), "ward": pa.nulls(2), "age": pa.nulls(2), "dose": [np.nan, 20.0]})
+    said = {"dates": {"onset": "2024-01-08"}, "categories": {"ward": ["A", "B"], "dose": ["10", "20"]}}
+    np.testing.assert_array_equal(read(table, **said), [[np.nan] * 4, [np.nan] * 3 + [1.0]])
+
+
 def test_a_level_may_be_called_as_a_gap_is(tmp_path):
     source = written(tmp_path, "x,region\n1,NA\n2,EU\n3,\n")
     assert read(source, categories={"region": ["EU", "NA"]})[:2, 1].tolist() == [1.0, 0.0]

@@ -198,6 +198,8 @@ def _column(source: Table, number: int, reading: Reading) -> FloatArray:
     label = f"{source.where}: column {name!r}" if source.named else f"{source.where}: column {number + 1}"
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_null(column.type):  # no cell says what they would have been
+        return np.full(len(column), np.nan)
     try:
         if name in reading.dates:
             return _days(column, reading.dates[name], label)
@@ -219,10 +221,7 @@ def _plain(column: Any, name: str, label: str) -> FloatArray:
             f"{label} does not hold numbers but dates: say from which public day they are counted, "
             f"dates={{{name!r}: '2024-01-08'}} (--date {name}:2024-01-08), or select columns of numbers."
         )
-    if not any(
-        is_kind(kind)
-        for is_kind in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_null, kinds.is_decimal)
-    ):
+    if not any(is_kind(kind) for is_kind in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal)):
         raise DataError(
             f"{label} does not hold numbers (a gap is an empty cell); select columns that do, or say what it holds: "
             f"categories={{{name!r}: ['A', 'B']}} (--category {name}:A,B) with all its levels, "
@@ -287,7 +286,7 @@ def _numbered(column: Any, levels: tuple[str, ...], label: str) -> FloatArray:
         missing = pc.is_in(column, value_set=pa.array(_MISSING))
     else:
         column, wanted = _comparable(column, wanted, label)
-        missing = column.is_null()
+        missing = column.is_null(nan_is_null=True)
     found = pc.index_in(column, value_set=pa.array(wanted, column.type))
     gaps = found.is_null().to_numpy()
     if (gaps & ~(missing.to_numpy() | column.is_null().to_numpy())).any():
