@@ -141,6 +141,29 @@ def test_an_empty_line_is_an_empty_cell_of_the_one_column(tmp_path, first, extra
     assert read_records(tmp_path / "y.csv", Reading.said()).records.tolist() == [[1, 2], [3, 4]]
 
 
+def test_other_rules_are_no_second_budget(tmp_path):
+    """With another number in the place of gaps the same people had another account, and of few values nobody heard."""
+    records = np.random.default_rng(0).integers(0, 2, (500, 1)).astype(float)
+    records[:40] = NAN
+    registered(tmp_path, records, missing=0)
+    for missing in (1, 2.5, "case"):
+        with pytest.raises(abcdp.ledger.LedgerError, match=r"registered already, as 'd'.*double their budget"):
+            abcdp.register(tmp_path / "own.db", "again", records[::-1], unit=ONE, epsilon=9, missing=missing)
+    with pytest.raises(abcdp.ledger.LedgerError, match="registered already, as 'd'"):
+        abcdp.register(tmp_path / "own.db", "again", np.nan_to_num(records), unit=ONE, epsilon=9, missing="none")
+    book = Ledger.create(tmp_path / "before.db")
+    book.register("d", records, unit=ONE, epsilon=9)
+    with pytest.raises(abcdp.ledger.LedgerError, match="registered already, as 'd'"):
+        abcdp.register(tmp_path / "before.db", "again", records, unit=ONE, epsilon=9, missing=0)
+
+
+def test_a_registration_does_not_tell_whether_there_were_gaps(tmp_path):
+    for name, cell in (("gaps", NAN), ("none", 0.5)):
+        abcdp.register(tmp_path / f"{name}.db", "d", [0.0, cell], unit=ONE, epsilon=9, missing=7, create=True)
+        entry = Ledger(tmp_path / f"{name}.db").history("d")[0]
+        assert len({entry.key, entry.values()["ordered"], entry.values()["as_read"]}) == 3
+
+
 # -- the owner's terminal ----------------------------------------------------------------------------------------------
 
 CREATE = ["ledger", "create", "own.db", "--dataset", "d", "--data", "y.csv", "--unit", "record", "--epsilon", "1"]

@@ -21,7 +21,7 @@ from abcdp.ledger import keys as key_file
 from abcdp.ledger.amount import Amount, Number
 from abcdp.ledger.anchor import Anchor, journal
 from abcdp.ledger.chain import Chain, Entry, canonical, replay, sha256
-from abcdp.ledger.commitment import as_rows, commit, commit_ordered
+from abcdp.ledger.commitment import as_rows, commit, commit_as_read, commit_ordered
 from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, NearCopyWarning, RequestBurnt
 from abcdp.ledger.keys import Keys
 from abcdp.ledger.state import Kind, State
@@ -135,31 +135,36 @@ class Ledger:
         purpose: str = "",
         actor: str | None = None,
         reading: Mapping[str, Any] | None = None,
+        as_read: npt.ArrayLike | None = None,
     ) -> Dataset:
         """Enter a dataset with its total budget, and commitments to its records that reveal nothing about them.
 
-        `reading` says, in public words, how columns of a file became these numbers.
+        `reading` says, in public words, how columns of a file became these numbers. `as_read` are the records before
+        anything stood in the place of empty cells: with another stand-in they are the same people.
         Warns of :class:`NearCopyWarning` where they are much like those of another dataset.
         """
         budget = check_registration(name, unit, epsilon, delta, description, purpose, actor)
         rows = as_rows(data)
+        gaps = rows if as_read is None else as_rows(as_read)
         key = self._keys.commitments[0]
         # a private size stays out of the ledger
         records = rows.shape[0] if unit.size_is_public else None
         body = {
             "unit": unit.to_json(), "columns": rows.shape[1], "records": records, "description": description,
-            "ordered": commit_ordered(key, rows), "purpose": purpose,
+            "ordered": commit_ordered(key, rows), "as_read": commit_as_read(key, gaps), "purpose": purpose,
         }  # fmt: skip
         if reading:
             body["reading"] = dict(reading)
         with self._appending() as chain:
-            if chain.registrations(name):
+            there = chain.registrations()
+            if any(entry.dataset == name for entry in there):
                 raise LedgerError(
                     f"dataset {name!r} is already registered; its budget can be lowered, never raised. Ask for "
                     "releases under this name, or give other records another one."
                 )
             for one in self._keys.commitments:
-                if same := chain.find(Kind.REGISTERED, commit(one, rows)):
+                known = {commit(one, rows), commit(one, gaps), commit_as_read(one, gaps)}
+                if same := next((old for old in there if known & {old.key, old.values().get("as_read")}), None):
                     raise LedgerError(
                         f"the records given for dataset {name!r} are registered already, as {same.dataset!r}; "
                         "a second name would double their budget."

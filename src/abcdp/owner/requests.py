@@ -122,9 +122,9 @@ def register(
     """
     check_missing_said(missing)
     reading = Reading.said(columns, dates, categories, separator, decimal)
-    records = read_records(data, reading)
-    reading = replace(reading, missing=reading.missing_rules(missing, records.columns, records.names))
-    records = records.without_gaps(reading.missing)
+    as_read = read_records(data, reading)
+    reading = replace(reading, missing=reading.missing_rules(missing, as_read.columns, as_read.names))
+    records = as_read.without_gaps(reading.missing)
     try:
         unit.check_size(len(records))
     except (UnitError, DistanceError):  # which may say how many there are
@@ -146,6 +146,7 @@ def register(
         purpose=purpose,
         actor=actor,
         reading=reading.to_json(),
+        as_read=as_read.records,
     )
     doubt = doubt_of_names(unit, dataset, description, *sorted(reading.spoken_of), *records.names)
     if doubt is not None:
@@ -400,12 +401,13 @@ def _check_missing(bank: Bank, entry: Dataset) -> None:
         if bank.header.missing or bank.distance.missing_columns():
             raise DataError(
                 f"dataset {entry.name!r} was registered before abcdp asked what an empty cell stands for, and the bank "
-                "has a rule for them. Nothing was charged. Register the records anew with missing=."
+                "has a rule for them. Nothing was charged. Ask for a bank whose simulations have no empty cells and "
+                "whose distance counts none."
             )
         warnings.warn(
             f"dataset {entry.name!r} was registered before abcdp asked what an empty cell stands for: if there are "
-            "any, each counts as the lowest value of its column. Where that is not meant, register the records anew "
-            "with missing=.",
+            "any, each counts as the lowest value of its column. Where that is not meant, close the dataset and "
+            "register the records with missing= in a new ledger, with no more than is left of their budget here.",
             DataWarning,
             stacklevel=4,
         )
