@@ -302,7 +302,9 @@ def test_other_levels_are_refused_before_the_records_are_read(bank, tmp_path):
 
 def test_a_preview_refuses_what_a_release_would(bank, tmp_path, monkeypatch):
     data, book = written(tmp_path, ONSETS), tmp_path / "own.db"
-    abcdp.register(book, "d", data, unit=abcdp.Unit(), epsilon=2, create=True, columns=["onset"], dates=DATES)
+    abcdp.register(
+        book, "d", data, unit=abcdp.Unit(), epsilon=2, create=True, columns=["onset"], dates=DATES, missing=3
+    )
     mechanism, asked = abcdp.PrivateSummary(epsilon=0.5), {"ledger": book, "dataset": "d"}
     assert preview(bank, mechanism, **asked, columns=["onset"], dates=DATES).enough
     with pytest.raises(DataError, match=r"registered with other dates \(--date\)"):
@@ -315,8 +317,11 @@ def test_a_preview_refuses_what_a_release_would(bank, tmp_path, monkeypatch):
 
 def test_the_baseline_reads_a_file_as_a_release_does(bank, tmp_path):
     opened, data = abcdp.Bank(bank), written(tmp_path, ONSETS.replace(",", ";"))
+    with pytest.raises(DataError, match="column 'onset' has empty cells"):
+        abcdp.rejection(opened, data, 1.0, columns=["onset"], dates=DATES, separator=";")
+    written(tmp_path, ONSETS.replace(",", ";").replace("d;", "d;2024-01-11"))
     found = abcdp.rejection(opened, data, 1.0, columns=["onset"], dates=DATES, separator=";")
-    plain = abcdp.rejection(opened, np.array([1.0, 2.0, 0.0, np.nan]), 1.0)
+    plain = abcdp.rejection(opened, np.array([1.0, 2.0, 0.0, 3.0]), 1.0)
     assert len(plain.accepted)
     assert np.array_equal(found.accepted, plain.accepted)
     wards = pd.DataFrame({"ward": ["B", "A", "B", "C"]})
@@ -414,7 +419,7 @@ def test_a_folder_that_is_missing_is_named(bank, tmp_path, monkeypatch):
 def test_every_result_names_the_folder_that_is_missing(bank, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = np.arange(4.0)
-    abcdp.register("own.db", "d", data, unit=abcdp.Unit(), epsilon=2, create=True)
+    abcdp.register("own.db", "d", data, unit=abcdp.Unit(), epsilon=2, create=True, missing="none")
     asked = {"ledger": "own.db", "dataset": "d", "noise": "fast"}
     release = abcdp.release(bank, data, abcdp.PrivateSummary(epsilon=1), **asked)
     release.save("r.json")
@@ -440,7 +445,7 @@ def test_a_model_of_this_folder_is_found_by_a_report(bank, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "my_model_of_this_folder.py").write_text("from sample_models import batched as model\n")
-    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True)
+    abcdp.register("own.db", "d", np.arange(4.0), unit=abcdp.Unit(), epsilon=2, create=True, missing="none")
     mechanism = abcdp.PrivateSummary(epsilon=1)
     abcdp.release(bank, np.arange(4.0), mechanism, ledger="own.db", dataset="d", noise="fast").save("r.json")
     command("report", "r.json", "--bank", bank, "--model", "my_model_of_this_folder:model", "--out", "r.html")
@@ -452,7 +457,7 @@ def test_a_model_of_this_folder_is_found_by_a_report(bank, tmp_path, monkeypatch
 def test_a_command_that_registers_again_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("y.npy", np.arange(4.0))
-    own = ["--dataset", "d", "--data", "y.npy", "--unit", "record", "--epsilon", 2]
+    own = ["--dataset", "d", "--data", "y.npy", "--unit", "record", "--epsilon", 2, "--missing", "none"]
     command("ledger", "create", "own.db", *own)
     with pytest.raises(
         LedgerError, match=r"'d' is already registered.*Ask for releases under this name, or give other"

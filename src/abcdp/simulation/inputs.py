@@ -45,8 +45,9 @@ def warn_of_ignored_inputs(
     others = theta[np.r_[0, len(theta) - 1 : 0 : -1]]
     if (others != theta).any() and _same(sets, model.run(others, records, copy.deepcopy(rng)), fine):
         warnings.warn(
-            f"simulator {model.name!r} gave the same data when rows of theta but the first were exchanged: it seems "
-            "to look at one row alone. Use a row for each draw, as theta[:, :1], or say Model(..., vectorised=False).",
+            f"simulator {model.name!r} gave the same data when rows of theta but the first were exchanged: it seems to "
+            "look at one row alone, or at none. Use a row for each draw, as theta[:, :1], or say Model(..., "
+            "vectorised=False).",
             SimulationWarning,
             stacklevel=stacklevel + 1,
         )
