@@ -490,7 +490,9 @@ def test_the_baseline_reads_empty_cells_as_the_bank_does():
     expected = abcdp.rejection(number, np.where(np.isnan(data), 2.5, data), 0.2).accepted
     assert abcdp.rejection(number, data, 0.2).accepted.tolist() == expected.tolist()
     assert len(abcdp.rejection(bank(), data, 0.5).accepted)
-    with pytest.raises(DataError, match="column 1 has empty cells"):
+    with pytest.raises(
+        DataError, match="column 1 of the data has empty cells, of which the bank's simulations have none"
+    ):
         abcdp.rejection(normal_bank(), data, 0.5)
     with pytest.raises(DataError, match="the data have 2 columns, the bank's simulations 1"):
         abcdp.rejection(normal_bank(), data.reshape(25, 2), 0.5)

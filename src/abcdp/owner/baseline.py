@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.missing import NONE, columns_with
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_in_words
 from abcdp.errors import DataError, MechanismError, SimulationWarning
@@ -53,7 +54,12 @@ def rejection(
     records = read_records(data, Reading.said(columns, dates, categories, separator, decimal))
     if records.columns != bank.columns:
         raise DataError(f"the data have {records.columns} columns, the bank's simulations {bank.columns}.")
-    records = records.without_gaps(bank.missing)
+    records = records.filled(bank.missing)
+    if gaps := [column for column in columns_with(bank.missing, NONE) if records.empty_cells()[column]]:
+        raise DataError(
+            f"column {gaps[0] + 1} of the data has empty cells, of which the bank's simulations have none: put a "
+            "number in their place, or simulate with Model(..., missing=...)."
+        )
     bank.distance.check_records(len(records), bank.records)
     failed = failures_in_words(bank)
     if failed is not None:
