@@ -199,6 +199,8 @@ def test_punctuation_that_cannot_be(said, message):
         ('"x","y"\n1,2\n', 1),
         ('"x, of them","y"\n1,2\n', 1),
         ("NA,2\n3,4\n", 2),
+        ("NA\n3\n", 2),
+        ("NA,NA\n3,4\n", 2),
         ("\n1,2\n3,4\n", 2),
         ('\ufeff"1","2"\n3,4\n', 2),
     ],

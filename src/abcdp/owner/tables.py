@@ -103,7 +103,7 @@ def _is_record(cells: list[str], decimal: str) -> bool:
     """Whether a line holds numbers and no names: a record with a gap is one."""
     numbers = [_is_number(cell, decimal) for cell in cells]
     gaps = [cell.strip() in _MISSING for cell in cells]
-    return all(map(any, zip(numbers, gaps, strict=True))) and (any(numbers) or not any(cells))
+    return all(map(any, zip(numbers, gaps, strict=True)))
 
 
 def _is_number(cell: str, decimal: str) -> bool:
