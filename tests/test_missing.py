@@ -481,6 +481,14 @@ def test_public_data_with_cells_that_nobody_explains_are_refused():
         public_distances(plain, gaps)
 
 
+def test_public_data_mean_what_the_bank_says():
+    """A distance that counts gaps counted those of the data beside simulations in which they are a number."""
+    made = bank(2.5)
+    gaps = simulate(np.array([[1.0, 0.4]]), 50, np.random.default_rng(2))[0]
+    expected = public_distances(made, np.where(np.isnan(gaps), 2.5, gaps))
+    np.testing.assert_array_equal(public_distances(made, gaps), expected)
+
+
 def test_the_baseline_reads_empty_cells_as_the_bank_does():
     """They counted as the lowest value of their column, in silence."""
     data = simulate(np.array([[1.0, 0.4]]), 50, np.random.default_rng(2))[0]

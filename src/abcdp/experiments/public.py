@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.missing import filled
 from abcdp.bank import Bank, per_draw
 from abcdp.bank.failures import failures_in_words
 from abcdp.distance.base import as_records
@@ -57,8 +58,8 @@ def public_distances(bank: Bank, data: npt.ArrayLike) -> FloatArray:
 
 
 def _public_records(bank: Bank, data: npt.ArrayLike) -> FloatArray:
-    """Return public data as records; raise where a cell is empty and nobody says what that stands for."""
-    records = as_records(data, bank.columns)
+    """Return public data as records, their empty cells as the bank says; raise where nobody says what they are."""
+    records = filled(as_records(data, bank.columns), bank.missing)
     empty = set(np.flatnonzero(np.isnan(records).any(axis=0)).tolist()) - bank.distance.missing_columns()
     if empty:
         raise DataError(
