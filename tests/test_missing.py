@@ -57,7 +57,7 @@ def test_there_are_none_refuses_empty_cells_and_names_the_column_alone(tmp_path,
     ) as e:
         registered(tmp_path, line_list, **READ, missing={"*": "none", "onset": "case", "ward": "A"})
     assert SECRET not in str(e.value)
-    with pytest.raises(DataError, match="column 2 has empty cells"):
+    with pytest.raises(DataError, match=r"column 2 has empty cells.*missing={1: 'case', '\*': 'none'}"):
         registered(tmp_path, np.array([[1.0, NAN]]), missing="none")
     assert not (tmp_path / "own.db").exists()
 
@@ -467,6 +467,8 @@ def test_a_report_shows_datasets_with_missing_cells(tmp_path):
     released = public_release(made, data, abcdp.Nearest(epsilon=5.0, accept=5), unit=ONE, seed=1)
     page = report(released, made, tmp_path / "r.html", model=model("case"))
     assert page.exists()
+    with pytest.raises(ModelError, match=r"missing=3.0, the bank was simulated with \['case'\]"):
+        report(released, made, tmp_path / "other.html", model=model(3.0))
 
 
 def test_public_data_with_cells_that_nobody_explains_are_refused():

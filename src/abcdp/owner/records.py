@@ -88,9 +88,11 @@ class PrivateData:
         for column in columns_with(rules, NONE):
             if np.isnan(self._records[:, column]).any():
                 label = repr(self.names[column]) if self.names else str(column + 1)
+                key = self.names[column] if self.names else column  # which missing= counts from 0
                 raise DataError(
                     f"column {label} has empty cells, and missing='none' says that there are none. Say what they stand "
-                    "for: a public value in their place, or 'case', a case of their own that a histogram can count."
+                    f"for, as in missing={{{key!r}: 'case', '*': 'none'}}: a public value in their place, or 'case', a "
+                    "case of their own that a histogram can count."
                 )
         return self.filled(rules)
 

@@ -47,6 +47,8 @@ def report(
             f"the model has the parameters {', '.join(model.parameters)}, the release {', '.join(release.parameters)}: "
             "give the model of its bank, or none."
         )
+    if model is not None:
+        model.check_bank(used)
     guarantee = release.guarantee
     values: dict[str, Any] = {"release": release, "bank": used, "unit": guarantee.unit.describe()}
     values["factor"], values["basis"] = guarantee.factor, guarantee.describe_basis()
