@@ -34,8 +34,8 @@ quick: $(READY) ## before each commit: style, the order of the rooms, fast tests
 	$(BIN)/lint-imports --cache-dir .venv/lint-imports
 	$(BIN)/python tests/quick.py
 
-test: $(READY) ## the tests (under 12 minutes on 2 cores)
-	$(BIN)/pytest tests
+test: $(READY) ## the tests, two at a time (under 10 minutes on 2 cores)
+	$(BIN)/pytest tests -n 2 --dist worksteal
 
 stress: $(READY) ## faults, kills, calibration and hostile settings (under 20 minutes)
 	$(BIN)/pytest stress

@@ -895,7 +895,7 @@ def test_the_shipped_code_uses_each_number_of_noise_once(mechanism):
         (Nearest(1.0, 3), nearest_with_one_noise_for_all_shards, "too little exponential noise"),
         (Nearest(1.0, 12, 1e-6), chosen_shard_by_shard, "among all draws at once"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_noise_that_is_shared_between_shards_is_found(mechanism, broken, words, monkeypatch):
     kind = SparseVectorCalibration if isinstance(mechanism, SparseVector) else NearestCalibration

@@ -787,7 +787,7 @@ def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank,
 
 
 @pytest.mark.parametrize(
-    "distance", [abcdp.PairedClipped(2.0), abcdp.CustomDistance(own, 0.002, largest=10.0)], ids=str
+    "distance", [abcdp.PairedClipped(2.0), abcdp.CustomDistance(own, 0.002, largest=10.0)], ids=lambda d: d.kind
 )
 def test_without_a_summary_another_mechanism_is_chosen(distance):
     """The choice is between the nearest draws and variants of sparse vector, by their errors."""
