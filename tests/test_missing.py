@@ -569,6 +569,55 @@ def test_a_refused_release_does_not_say_which_columns_have_empty_cells(tmp_path)
     assert said[0] == said[1]
 
 
+def test_columns_that_are_exchanged_are_noticed(tmp_path, line_list):
+    """A bank may name its columns: an owner who registers them in another order got a wrong answer in silence."""
+
+    def two(theta, records, rng):
+        return rng.normal(0.0, 1.0, (len(theta), records, 2))
+
+    distance = abcdp.MeanSummary([0, 1], domain=((0, 50), (0, 3)))
+    recipe = {"distance": distance, "draws": 9, "records": 4, "seed": 1}
+    made = abcdp.simulate(abcdp.Model(PRIOR, two, columns=["onset", "ward"]), to=tmp_path / "bank", **recipe)
+    assert abcdp.Bank(tmp_path / "bank").header.column_names == ("onset", "ward")
+    nameless = abcdp.simulate(abcdp.Model(PRIOR, two), **recipe)
+    assert nameless.digest != made.digest
+    mechanism = abcdp.PrivateSummary(epsilon=1.0)
+    for name, columns in (("right", ["onset", "ward"]), ("wrong", ["ward", "onset"])):
+        abcdp.register(
+            tmp_path / f"{name}.db",
+            "d",
+            line_list,
+            unit=ONE,
+            epsilon=9,
+            columns=columns,
+            missing=1,
+            create=True,
+            **READ,
+        )
+        asked = {"ledger": tmp_path / f"{name}.db", "dataset": "d"}
+        assert abcdp.owner.preview(nameless, mechanism, **asked).enough
+        if name == "right":
+            assert abcdp.release(made, line_list, mechanism, noise="fast", **asked).summary is not None
+            continue
+        for ask in (
+            lambda asked=asked: abcdp.owner.preview(made, mechanism, **asked),
+            lambda asked=asked: abcdp.release(made, line_list, mechanism, noise="fast", **asked),
+        ):
+            with pytest.raises(DataError, match=r"has the columns ward, onset, the bank's simulations onset, ward\."):
+                ask()
+
+
+@pytest.mark.parametrize("columns", ["onset", ["a", "a"], [""], [3], 3, {"a": 1}])
+def test_names_that_are_none_are_refused(columns):
+    with pytest.raises(ModelError, match=r"columns=.*give a list of names, each once"):
+        abcdp.Model(PRIOR, simulate, columns=columns)
+
+
+def test_a_simulator_has_as_many_columns_as_names():
+    with pytest.raises(ModelError, match=r"returned 1 columns; the model names 2: a, b"):
+        abcdp.simulate(model("case", columns=["a", "b"]), BINS, draws=9, records=5, seed=1)
+
+
 def test_a_dataset_of_before_is_answered_with_a_word_or_refused(tmp_path):
     """It is said whatever the records hold: a word that depended on them would tell of them."""
     book = Ledger.create(tmp_path / "own.db")

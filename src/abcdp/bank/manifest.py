@@ -46,6 +46,7 @@ class Header:
     time_limit: float | None = None  # of a draw, in seconds: draws beyond it failed
     support: Support | None = None  # where the prior allows the parameters, if that is known
     missing: Rules = ()  # what a missing cell of a simulation stood for in each column, where any could be missing
+    column_names: tuple[str, ...] = ()  # of a record, where the model names them
     asserted_by: str = ""  # the class of the distance, as the bank's maker calls it, where it is not the library's
 
     def __post_init__(self) -> None:
@@ -60,10 +61,12 @@ class Header:
         support = {} if self.support is None else {"support": support_to_json(self.support)}
         asserted = {"asserted_by": self.asserted_by} if self.asserted_by else {}
         missing = {"missing": list(self.missing)} if self.missing else {}
+        named = {"column_names": list(self.column_names)} if self.column_names else {}
         return (
             limit
             | support
             | missing
+            | named
             | asserted
             | {
                 "format": FORMAT,
@@ -209,6 +212,12 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         missing = rules_from_json(manifest["missing"], manifest["columns"]) if "missing" in manifest else ()
     except ValueError as error:
         raise BankError(f"{folder.named(MANIFEST)}: {error}.") from None
+    named = manifest.get("column_names", [])
+    _require(
+        isinstance(named, list) and len(named) in (0, manifest["columns"]) and all(isinstance(n, str) for n in named),
+        folder,
+        "column_names must name each column",
+    )
     asserted_by = manifest.get("asserted_by", "")
     _require(isinstance(asserted_by, str) and len(asserted_by) <= 1000, folder, "asserted_by must name a class")
     try:
@@ -232,6 +241,7 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         time_limit=limit,
         support=support,
         missing=missing,
+        column_names=tuple(named),
         asserted_by=asserted_by,
     )
 

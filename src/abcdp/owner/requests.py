@@ -381,6 +381,7 @@ def _admission(
     """Return a request as it will be charged and run, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
+    _check_columns(bank, entry)
     _check_missing(bank, entry)
     _check_price(mechanism, at_most)
     sampler = _source(noise, calibration)
@@ -392,6 +393,16 @@ def _admission(
     return _Admitted(
         entry=entry, calibration=calibration, sampler=sampler, guarantee=guarantee, leaves=leaves, numbers=numbers
     )
+
+
+def _check_columns(bank: Bank, entry: Dataset) -> None:
+    """Raise where the columns of records and simulations have names, and others: nothing else would notice it."""
+    here, there = Reading.from_json(entry.reading).columns, bank.header.column_names
+    if here and there and here != there:
+        raise DataError(
+            f"dataset {entry.name!r} has the columns {', '.join(here)}, the bank's simulations {', '.join(there)}. "
+            "Nothing was charged. Ask for a bank with these columns in this order."
+        )
 
 
 def _check_missing(bank: Bank, entry: Dataset) -> None:
@@ -415,8 +426,10 @@ def _check_missing(bank: Bank, entry: Dataset) -> None:
     for column, (here, there) in enumerate(zip(rules, bank.missing, strict=True)):
         if here in (there, NONE) or (there == NONE and here != CASE):
             continue
+        names = Reading.from_json(entry.reading).columns
+        label = repr(names[column]) if names else str(column + 1)
         raise DataError(
-            f"empty cells of column {column + 1} {in_words(here)} where dataset {entry.name!r} was registered; in the "
+            f"empty cells of column {label} {in_words(here)} where dataset {entry.name!r} was registered; in the "
             f"bank's simulations they {in_words(there)}. Nothing was charged. Ask for a bank of a "
             "Model(..., missing=...) that says the same."
         )

@@ -223,7 +223,8 @@ def _plain(column: Any, name: str, label: str) -> FloatArray:
         )
     if not any(is_kind(kind) for is_kind in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal)):
         raise DataError(
-            f"{label} does not hold numbers (a gap is an empty cell); select columns that do, or say what it holds: "
+            f"{label} does not hold numbers (a gap is an empty cell); name the columns that do, columns=[...] "
+            "(--columns A,B), or say what it holds: "
             f"categories={{{name!r}: ['A', 'B']}} (--category {name}:A,B) with all its levels, "
             f"dates={{{name!r}: '2024-01-08'}} (--date {name}:2024-01-08) with a public origin."
         )

@@ -62,6 +62,9 @@ class Model:
         What single NaN cells of a simulated dataset stand for: ``"none"``, so that they fail the draw; a number that
         takes their place; ``"case"``, which a ``Histogram(..., missing=True)`` counts; or one of these for each column
         by its number, as in ``{0: "case", "*": "none"}``. Private records must have been registered with the same.
+    columns
+        The names of the columns of a record, in their order. Where private records were registered with `columns` too,
+        a release whose columns stand in another order is refused, which nobody would notice otherwise.
 
     With a time limit, and for programs (:meth:`command`), every draw has a random stream of its own, so that a draw
     that was stopped half-way does not change those after it.
@@ -90,6 +93,7 @@ class Model:
         time_limit: float | None = None,
         support: Any = None,
         missing: Any = NONE,
+        columns: Sequence[str] | None = None,
     ) -> None:
         names = parameter_names(prior, parameters)
         self.prior = prior
@@ -98,6 +102,7 @@ class Model:
         self.name = name or str(getattr(simulator, "__name__", type(simulator).__name__))
         self.distance = distance
         self.missing = missing
+        self.columns = _column_names(columns)
         self.engine = simulator_for(simulator, self.name, vectorised, time_limit)
         self._law = kind_of(prior)(prior, names, self.name, log_prior, latent, support)
 
@@ -110,11 +115,13 @@ class Model:
         parameters: Sequence[str] | None = None,
         stdin: Literal["none", "json"] = "none",
         stdout: Literal["csv", "json", "npy"] = "csv",
-        columns: int = 1,
+        columns: int | Sequence[str] = 1,
         time_limit: float | None = None,
         **options: Any,
     ) -> Model:
         """Return the model whose simulator is a program, run once per draw (:class:`abcdp.simulation.program.Program`).
+
+        `columns` are the names of what it prints for each record, or how many there are.
 
         >>> from scipy import stats
         >>> prior = {"rate": stats.gamma(2)}
@@ -123,8 +130,9 @@ class Model:
         """
         names = parameter_names(prior, parameters)
         words = command if isinstance(command, str) else tuple(map(str, command))
-        program = Program(words, names, stdin, stdout, columns, seconds(time_limit))
-        options = {"name": program.name} | options
+        named, width = ((), columns) if isinstance(columns, int) else (_column_names(columns), len(columns))
+        program = Program(words, names, stdin, stdout, width, seconds(time_limit))
+        options = {"name": program.name, "columns": named} | options
         return cls(prior, program, parameters=parameters, vectorised=False, **options)
 
     @property
@@ -191,7 +199,21 @@ class Model:
         data the first part is None; the data of a failed draw are zeros. Cells that are missing have their number, or
         are NaN where they are a case of their own.
         """
-        return outcome_of(self.engine, self.name, theta, records, rng, self.missing)
+        outcome = outcome_of(self.engine, self.name, theta, records, rng, self.missing)
+        if self.columns and outcome[0] is not None and outcome[0].shape[2] != len(self.columns):
+            raise ModelError(
+                f"simulator {self.name!r} returned {outcome[0].shape[2]} columns; the model names {len(self.columns)}: "
+                f"{', '.join(self.columns)}."
+            )
+        return outcome
+
+
+def _column_names(columns: Any) -> tuple[str, ...]:
+    """Return the names of columns as they were given, none where they were not."""
+    names = tuple(columns or ()) if isinstance(columns, list | tuple) or columns is None else ("",)
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        raise ModelError(f"columns={columns!r}: give a list of names, each once, as columns=['onset', 'ward'].")
+    return names
 
 
 def load(reference: str) -> Any:

@@ -287,6 +287,7 @@ def _begin(
         records=records,
         columns=columns,
         missing=model.missing_rules(columns),
+        column_names=model.columns,
         time_limit=model.time_limit,
         support=model.support,
     )
