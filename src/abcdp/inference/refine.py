@@ -21,7 +21,8 @@ from abcdp._common.checks import is_whole
 from abcdp._common.progress import Advance
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
-from abcdp.bank.failures import counted_in_words, where_they_fail
+from abcdp.bank.failures import counted_in_words
+from abcdp.bank.places import where_they_fail
 from abcdp.bank.status import OK
 from abcdp.errors import PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
@@ -279,7 +280,7 @@ class _Simulator:
         theta = self._model.from_latent(np.concatenate([one.z for one in self.made]))
         where = where_they_fail(theta, fine, self._model.parameters)
         how = f" One of them: {type(self._error).__name__}: {self._error}." if self._error else ""
-        return f"{words}: {where}.{how} The posterior knows nothing of where they fail."
+        return f"{words}: {where.words}.{how} The posterior knows nothing of where they fail."
 
     def tell(self, reached: float, goal: float) -> None:
         """Let the progress bar say how far it came."""

@@ -31,7 +31,7 @@ from abcdp.bank import (
     write_manifest,
     write_shard_file,
 )
-from abcdp.bank.failures import failures_and_where
+from abcdp.bank.failures import failures_in_words, where_draws_fail
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.storage import SHARDS
 from abcdp.distance import Distance
@@ -168,16 +168,13 @@ def simulate_part(
 
 def _warn_of_failures(bank: Bank, errors: Mapping[int, str]) -> None:
     """Say that many draws of a bank failed, where in the prior, and with which error of this run."""
-    words = failures_and_where(bank)
+    words = failures_in_words(bank)
     if words is None:
         return
+    where = where_draws_fail(bank)
     how = ", ".join(f"{word} ({count})" for word, count in bank.failures.items())
     first = next((f"; the first: {error}" for _, error in sorted(errors.items()) if error), "")
-    warnings.warn(
-        f"{words} Failures: {how}{first}. Mend the simulator, or narrow the prior to where it works.",
-        SimulationWarning,
-        stacklevel=3,
-    )
+    warnings.warn(f"{words}: {where.words}. Failures: {how}{first}. {where.way_out}", SimulationWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)
