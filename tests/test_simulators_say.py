@@ -628,6 +628,80 @@ def test_a_release_is_refused_before_the_charge_unless_asked_for(tmp_path):
         abcdp.posterior(release, bank, method="nearest")
 
 
+def beside(works, theta, records, rng):
+    """Return records that tell both parameters, where a queue works."""
+    data = rng.normal(theta[:, None, :], 0.5, size=(len(theta), records, 2))
+    return np.where(np.asarray(works)[:, None, None], data, np.nan)
+
+
+def diagonal(theta, records, rng):
+    return beside(theta[:, 0] > theta[:, 1], theta, records, rng)
+
+
+def wave(theta, records, rng):
+    return beside(theta[:, 1] < 0.6 + 0.1 * np.sin(12 * theta[:, 0]), theta, records, rng)
+
+
+def survivors(theta, records, rng):
+    return beside(rng.random(len(theta)) < 0.6, theta, records, rng)
+
+
+OUTSIDE = (
+    "of 1000 posterior draws lie where simulations fail; abcdp.refine with the simulator keeps to where they work."
+)
+
+
+def at_the_edge(simulator, centre=(0.6, 0.65)):
+    """Return a bank of failing simulations and a release at the edge of where they work."""
+    model = abcdp.Model({"service": stats.uniform(0, 1.5), "arrival": stats.uniform(0, 1)}, simulator)
+    means = abcdp.MeanSummary([0, 1], domain=[(-2, 3), (-2, 3)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bank = abcdp.simulate(model, means, draws=4000, records=100, seed=1)
+        data = np.random.default_rng(2).normal(centre, 0.5, size=(100, 2))
+        return public_release(bank, data, abcdp.PrivateSummary(10.0), unit=UNIT, seed=1), bank
+
+
+def outside(release, bank, method):
+    """Return the parameters of a posterior, and what it says of draws where simulations fail."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tree = abcdp.posterior(release, bank, method=method)
+    theta = np.stack([tree["posterior"][name].values.ravel() for name in bank.parameters], axis=1)
+    return theta, [str(one.message) for one in told if OUTSIDE in str(one.message)]
+
+
+def test_adjusted_draws_where_simulations_fail_are_counted(tmp_path):
+    release, bank = at_the_edge(diagonal)
+    theta, told = outside(release, bank, "regression")
+    count = int((theta[:, 0] <= theta[:, 1]).sum())
+    assert count > 100
+    (said,) = told
+    assert said.endswith(OUTSIDE)
+    assert abs(int(said.split()[0]) - count) <= 5  # by the rule that was found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SimulationWarning)
+        page = report(release, bank, tmp_path / "page.html").read_text()
+    assert f"<b>Doubtful:</b> {said}" in page
+
+
+def test_without_a_rule_neighbours_tell_about_how_many():
+    release, bank = at_the_edge(wave, (0.6, 0.7))
+    theta, told = outside(release, bank, "regression")
+    count = int((theta[:, 1] >= 0.6 + 0.1 * np.sin(12 * theta[:, 0])).sum())
+    (said,) = told
+    about, number = said.split()[:2]
+    assert (about, where_draws_fail(bank).rule) == ("about", None)
+    assert 10 < int(number) < 1.2 * count  # all neighbours have to have failed
+
+
+@pytest.mark.parametrize(
+    ("simulator", "method"), [(diagonal, "weights"), (diagonal, "nearest"), (survivors, "regression")]
+)
+def test_draws_that_were_simulated_and_failures_by_chance_are_not_counted(simulator, method):
+    assert outside(*at_the_edge(simulator), method)[1] == []
+
+
 def test_a_twentieth_is_said_and_released(tmp_path):
     records, asked = owners(tmp_path)
     bank = bank_of(twentieth)

@@ -35,10 +35,16 @@ _CLEARLY = 0.05  # above one half: how often one of two draws must be the higher
 
 
 class Where(NamedTuple):
-    """Where draws fail, as the end of a sentence without its stop, and what to do, as one with it."""
+    """Where draws fail, as the end of a sentence without its stop, and what to do, as one with it.
+
+    `in_places` is False where they seem to fail by chance, and None where neither was shown. `rule` says of parameters
+    whether they fail, where one was found.
+    """
 
     words: str
     way_out: str
+    in_places: bool | None
+    rule: Callable[[FloatArray], BoolArray] | None = None
 
 
 def where_they_fail(theta: FloatArray, fine: BoolArray, parameters: Sequence[str]) -> Where:
@@ -46,7 +52,7 @@ def where_they_fail(theta: FloatArray, fine: BoolArray, parameters: Sequence[str
     failed = ~fine
     few = int(min(failed.sum(), fine.sum()))
     if few < FEWEST:
-        return Where(_of_few(int(failed.sum()), len(failed)), "Mend the simulator.")
+        return Where(_of_few(int(failed.sum()), len(failed)), "Mend the simulator.", None)
     sample = _sample(failed)
     some, which = theta[sample], failed[sample]
     singles = [_Quantity((name,), name, (i,), operator.pos) for i, name in enumerate(parameters)]
@@ -63,6 +69,14 @@ def where_they_fail(theta: FloatArray, fine: BoolArray, parameters: Sequence[str
             if rule is not None and wrong <= WRONG * few:
                 return _place(rule, wrong, len(theta))
     return _without_rule(some, which, parameters)
+
+
+def failed_neighbours(theta: FloatArray, fine: BoolArray, at: FloatArray) -> FloatArray:
+    """Return the share of failed draws among the nearest of each point."""
+    from scipy.spatial import cKDTree
+
+    _, near = cKDTree(ranks(theta, theta)).query(ranks(at, theta), k=min(_NEIGHBOURS, len(theta)))
+    return np.asarray((~fine)[near].reshape(len(at), -1).mean(axis=1))
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
@@ -249,11 +263,13 @@ def _place(rule: _Rule, wrong: int, draws: int) -> Where:
     but = f" (all but {wrong} of {draws})" if wrong else ""
     words = f"they fail where {rule.in_words()}, and work elsewhere{but}"
     if len(rule.quantity.parameters) == 1:
-        return Where(words, "Mend the simulator, or narrow the prior to where it works.")
+        return Where(words, "Mend the simulator, or narrow the prior to where it works.", True, rule.fails)
     both = " and ".join(rule.quantity.parameters)
     return Where(
         f"{words}; no bound of one parameter tells them from the rest",
         f"Mend the simulator, or draw {both} together, with a function as the prior.",
+        True,
+        rule.fails,
     )
 
 
@@ -273,16 +289,17 @@ def _without_rule(theta: FloatArray, failed: BoolArray, parameters: Sequence[str
             return Where(
                 f"they fail in places that no simple rule of one or two parameters tells{medians}",
                 "Mend the simulator, or draw the parameters together, with a function as the prior.",
+                True,
             )
         if _neighbours_alike(places, failed, chance) <= ALIKE:
             return _by_chance(theta, failed, most, parameters)
-    return Where(f"no simple rule was found that tells where they fail{medians}", "Mend the simulator.")
+    return Where(f"no simple rule was found that tells where they fail{medians}", "Mend the simulator.", None)
 
 
 def _by_chance(theta: FloatArray, failed: BoolArray, most: int | None, parameters: Sequence[str]) -> Where:
     way_out = "Mend the simulator where it should not fail."
     if most is None:
-        return Where("they seem to fail by chance, all over the prior alike", way_out)
+        return Where("they seem to fail by chance, all over the prior alike", way_out, False)
     name = parameters[most]
     higher = ranks(theta[failed][:, [most]], theta[~failed][:, [most]]).mean()
     where = f"at some values of {name}"
@@ -292,6 +309,7 @@ def _by_chance(theta: FloatArray, failed: BoolArray, most: int | None, parameter
         f"they seem to fail by chance, most often {where}; the draws that are left have the prior weighted by the "
         "chance to work, which is right only where the data are known to come from a run that works",
         way_out,
+        False,
     )
 
 

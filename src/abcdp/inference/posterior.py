@@ -12,7 +12,7 @@ import numpy as np
 from abcdp._common.checks import is_whole
 from abcdp._common.support import Support, as_support
 from abcdp.bank import Bank
-from abcdp.bank.failures import failures_and_where
+from abcdp.bank.failures import drawn_where_draws_fail, failures_and_where
 from abcdp.errors import BankError, PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.evidence import BankDraws, Evidence, Noisy, check_summary, log_likelihoods
@@ -75,7 +75,8 @@ def posterior(
     if failed is not None:
         warnings.warn(f"{failed} The posterior knows nothing of where they fail.", SimulationWarning, stacklevel=2)
     answer = choice.infer(evidence, used, None, np.random.default_rng(seed))
-    for said in (choice.warning if choice.doubt is not None else None, weakness(used)):
+    outside = drawn_where_draws_fail(used, answer.theta, answer.rows)
+    for said in (choice.warning if choice.doubt is not None else None, weakness(used), outside):
         if said is not None:
             warnings.warn(said, PosteriorWarning, stacklevel=2)
     stats = {} if answer.rows is None else {"bank_row": answer.rows}
