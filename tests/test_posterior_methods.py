@@ -60,9 +60,7 @@ class PriorAgain(PosteriorMethod):
         return Answer(theta, log_weights, None, {"effective_sample_size": 7.0})
 
 
-@pytest.mark.filterwarnings(
-    r"ignore:\d+ of 500 posterior draws lie where"
-)  # sigma below 0, as this method knows no prior
+@pytest.mark.filterwarnings(r"ignore:\d+ of 500 posterior draws lie where")  # the method looks at no failed draws
 def test_an_outsiders_method_is_registered_and_asked_for_by_name(bank, registry):
     register_posterior_method(PriorAgain())
     tree = abcdp.posterior(NOISY, bank, method="theirs", draws=500, seed=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import re
@@ -612,13 +613,13 @@ def test_refining_says_it_of_its_own_simulations():
 def test_a_release_is_refused_before_the_charge_unless_asked_for(tmp_path):
     records, asked = owners(tmp_path)
     bank = bank_of(half)
-    refused = f"{HALF}.*; nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True"
+    refused = f"{HALF}.*{WHERE}. Nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True"
     with pytest.raises(BankError, match=refused):
         abcdp.release(bank, records, SUMMARY, **asked)
     with pytest.raises(BankError, match=refused):
         preview(bank, SUMMARY, **asked)
     assert Ledger(asked["ledger"]).dataset("study").left_epsilon == 3
-    with pytest.warns(SimulationWarning, match=f"{HALF}.*What is released knows nothing of where they fail"):
+    with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}. What is released knows nothing of where they fail"):
         release = abcdp.release(bank, records, SUMMARY, allow_failed=True, **asked)
     with pytest.warns(SimulationWarning, match=HALF):  # it is paid
         assert abcdp.release(bank, records, SUMMARY, **asked) == release
@@ -750,7 +751,8 @@ def test_the_command_line_says_it_once_and_by_its_exit_code(tmp_path):
     asking = ["--ledger", "ledger.db", "--dataset", "study", "--mechanism", "private-summary", "--epsilon", 1]
     refused = command("release", "bank", "records.npy", *asking, "--out", "a.json", folder=tmp_path)
     assert refused.returncode == 2
-    assert "nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True (--a" in refused.stderr
+    assert "they fail where mu is above" in refused.stderr
+    assert "Nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True (--a" in refused.stderr
     asking.append("--allow-failed")
     released = command("release", "bank", "records.npy", *asking, "--out", "a.json", folder=tmp_path)
     assert released.returncode == 0, released.stderr
@@ -758,6 +760,18 @@ def test_the_command_line_says_it_once_and_by_its_exit_code(tmp_path):
     written = command("report", "a.json", "--bank", "bank", "--netcdf", "a.nc", folder=tmp_path)
     assert written.returncode == 0, written.stderr
     assert written.stderr.count("failed and are never accepted") == 1
+
+
+def test_showing_a_bank_says_where_draws_fail(tmp_path):
+    bank_of(half, to=tmp_path / "bank")
+    shown = command("bank", "show", "bank", "--json", folder=tmp_path)
+    assert re.fullmatch(
+        rf"{WHERE}\. Mend the simulator, or narrow the prior to where it works\.",
+        json.loads(shown.stdout)["where_they_fail"],
+    )
+    assert re.search(rf"^where they fail +{WHERE}", command("bank", "show", "bank", folder=tmp_path).stdout, re.M)
+    bank_of(abcdp.Model(WIDE, batched_normal), to=tmp_path / "fine")
+    assert "where they fail" not in command("bank", "show", "fine", folder=tmp_path).stdout
 
 
 def test_of_parts_the_job_that_closes_the_bank_says_it(tmp_path):

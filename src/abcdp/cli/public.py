@@ -331,11 +331,17 @@ def bank_show(
 ) -> None:
     """Show what a bank holds."""
     from abcdp.bank import Bank
+    from abcdp.bank.failures import DOUBTFUL, failed_share, where_draws_fail
 
     bank = Bank(path, memory=memory << 20)
+    shown = describe(bank)
+    if failed_share(bank) > DOUBTFUL:
+        where = where_draws_fail(bank)
+        shown["where_they_fail"] = f"{where.words}. {where.way_out}"
     if verify:
         bank.verify()
-    show(describe(bank) | ({"verified": True} if verify else {}), as_json)
+        shown["verified"] = True
+    show(shown, as_json)
 
 
 @bank_app.command("merge")

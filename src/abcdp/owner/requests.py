@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from abcdp._common.checks import is_number
 from abcdp._common.missing import CASE, NONE, Rules, in_words
 from abcdp.bank import Bank
-from abcdp.bank.failures import failures_in_words, too_many_failed
+from abcdp.bank.failures import failures_and_where, too_many_failed
 from abcdp.errors import (
     BankError,
     DataError,
@@ -436,16 +436,16 @@ def _check_missing(bank: Bank, entry: Dataset) -> None:
 
 
 def _check_failures(bank: Bank, allow_failed: bool) -> None:
-    """Say that many draws of a bank failed, or refuse it: the count is public, and the answer would be paid for."""
-    words = failures_in_words(bank)
-    if words is None:
+    """Say that many draws of a bank failed and where, or refuse it: all of it is public, and an answer is paid for."""
+    failed = failures_and_where(bank)
+    if failed is None:
         return
     if too_many_failed(bank) and not allow_failed:
         raise BankError(
-            f"{words}; nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True "
+            f"{failed} Nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True "
             "(--allow-failed) where this one will do."
         )
-    warnings.warn(f"{words}. What is released knows nothing of where they fail.", SimulationWarning, stacklevel=3)
+    warnings.warn(f"{failed} What is released knows nothing of where they fail.", SimulationWarning, stacklevel=3)
 
 
 def _say_whom(bank: Bank, unit: Unit) -> None:
