@@ -374,6 +374,7 @@ half = abcdp.Model(WIDE, positive, vectorised=False)
 twentieth = abcdp.Model(WIDE, some_negative)
 SUMMARY = abcdp.PrivateSummary(epsilon=1.0)
 UNIT = abcdp.Unit()
+PLANNED = {"epsilon": 1.0, "unit": UNIT, "mechanisms": ["private-summary"], "learn": False, "truths": 4}
 
 
 def bank_of(model, **options):
@@ -569,7 +570,11 @@ def test_simulate_says_a_place_on_a_diagonal_and_the_way_out_works():
 
 def test_a_plan_says_it():
     with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}. What the plan expects holds where they work"):
-        abcdp.plan(bank_of(half), epsilon=1.0, unit=UNIT, mechanisms=["private-summary"], learn=False, truths=4)
+        plan = abcdp.plan(bank_of(half), **PLANNED)
+    assert plan.advice[-1].endswith("a release with it has to be asked for, by allow_failed=True (--allow-failed).")
+    with pytest.warns(SimulationWarning, match="failed and are never accepted"):
+        plan = abcdp.plan(bank_of(twentieth), **PLANNED)
+    assert "allow_failed" not in " ".join(plan.advice)
 
 
 def test_learning_and_a_public_release_say_it():

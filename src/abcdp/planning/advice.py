@@ -88,6 +88,12 @@ def which_bank(learned: bool, digest: str, learned_to: str | None) -> str:
     )
 
 
+ASK = (
+    "More than a fifth of the bank's draws failed: a release with it has to be asked for, by allow_failed=True "
+    "(--allow-failed)."
+)
+
+
 def target_error(goal: float | None, prior: Estimate) -> float:
     """Return the error to reach: the goal or, without one, anything clearly below the prior's."""
     return NO_BETTER * prior.mean if goal is None else goal

@@ -29,7 +29,7 @@ from abcdp._common.checks import is_whole
 from abcdp._common.files import read_json, write_atomically
 from abcdp._common.storage import open_folder, shown
 from abcdp.bank import Bank
-from abcdp.bank.failures import failures_and_where
+from abcdp.bank.failures import failures_and_where, too_many_failed
 from abcdp.distance import LearnedSummary
 from abcdp.errors import (
     BankError,
@@ -44,7 +44,7 @@ from abcdp.inference.explained import weakness
 from abcdp.learning.learn import Learned, learned_from, weak_summary
 from abcdp.mechanisms import Mechanism, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
-from abcdp.planning.advice import advice, target_error, which_bank
+from abcdp.planning.advice import ASK, advice, target_error, which_bank
 from abcdp.planning.search import (
     Candidate,
     Errors,
@@ -316,6 +316,7 @@ def plan(
             *advice(best, curve, fewer, limit, prior, goal, unit, records, menu),
             *([] if doubt is None else [doubt[0].upper() + doubt[1:]]),
             which_bank(best.learned, bank.digest, None if learned_to is None else shown(str(learned_to))),
+            *([ASK] if too_many_failed(bank) else []),
         ),
         reachable=best.reaches(target),
         goal=goal,
