@@ -718,6 +718,8 @@ def test_a_twentieth_is_said_and_released(tmp_path):
     assert "Doubtful.</b> " in page
     assert "draws of &#39;some_negative&#39; (" in page
     assert "they fail where mu is below -" in page
+    assert "is of the draws that work: failed draws are left out." in page
+    assert " (as it was written down: failed draws are left out of its mean and sd above)</dd>" in page
 
 
 CAREFUL = """
