@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -182,6 +183,69 @@ def test_other_people_are_no_copy(path, other):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ledger.register("study", other, unit=Unit(), epsilon=1)
+
+
+def censored(seed, ill, people=500):
+    """Days on which people fell ill, the first on day 0, or 60 for whoever did not, and how long they were ill."""
+    rng = np.random.default_rng(seed)
+    out = np.tile([60.0, 0.0], (people, 1))
+    out[:ill] = rng.uniform(0, 59, (ill, 2))
+    out[0, 0] = 0.0
+    return rng.permutation(out)
+
+
+@pytest.mark.parametrize("few_first", [True, False], ids=["mostly tied first", "mostly tied last"])
+@pytest.mark.parametrize("ill", [1, 2, 9, 100, 494])
+def test_a_value_that_many_records_hold_makes_no_copy(path, ill, few_first):
+    """99.6 % of the one column are the value 60, and 1.2 % of the other."""
+    one, other = censored(1, ill), censored(2, 494)
+    ledger = make(path, data=one if few_first else other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ledger.register("study", other if few_first else one, unit=Unit(), epsilon=1)
+
+
+def test_ages_that_all_people_have_make_no_copy(path):
+    ages = [np.random.default_rng(seed).integers(0, 100, 1000) for seed in (1, 2)]
+    others = np.random.default_rng(3).normal(size=(2, 1000))
+    ledger = make(path, data=np.column_stack([ages[0], others[0]]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ledger.register("study", np.column_stack([ages[1], others[1]]), unit=Unit(), epsilon=1)
+
+
+ILL = censored(1, 200)
+CHANGED = np.vstack([ILL[:495], censored(3, 5, 5)])
+
+
+@pytest.mark.parametrize(
+    ("copy", "words"),
+    [
+        (ILL[::-1] + np.array([0.0, 1e-9]), "1 of its columns hold mostly the values"),
+        (CHANGED[np.random.default_rng(4).permutation(500)], "of its rows are those of dataset 'clinic'"),
+        (np.column_stack([np.random.default_rng(5).normal(size=500), ILL[:, 0]]), "1 of its columns"),
+    ],
+    ids=["one column moved", "reordered, 1 % changed", "one old column"],
+)
+def test_near_copies_are_said_where_a_value_is_held_by_many(path, copy, words):
+    ledger = make(path, data=ILL)
+    with pytest.warns(NearCopyWarning, match=words):
+        ledger.register("study", copy, unit=Unit(), epsilon=1)
+
+
+def test_a_near_copy_is_said_once_for_each_dataset_at_the_line_that_registered_it(path):
+    ledger = make(path, data=PEOPLE)
+    ledger.register("other", np.random.default_rng(9).normal(size=(1000, 3)), unit=Unit(), epsilon=1)
+    copy = np.vstack([PEOPLE[:990], np.random.default_rng(10).normal(size=(10, 3))])
+    with pytest.warns(NearCopyWarning) as told:
+        abcdp.register(path, "study", copy, unit=Unit(), epsilon=1, missing="none")
+    (one,) = told
+    assert one.filename == __file__
+    with pytest.warns(NearCopyWarning) as told:
+        ledger.register("again", copy[::-1] + np.array([0.0, 0.0, 1.0]), unit=Unit(), epsilon=1)
+    assert {one.filename for one in told} == {__file__}
+    named = [re.search(r"a column of dataset '(\w+)'", str(one.message))[1] for one in told]
+    assert sorted(named) == ["clinic", "study"]
 
 
 def test_sketches_lie_with_the_keys_and_not_in_the_database(path, tmp_path):

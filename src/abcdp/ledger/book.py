@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import inspect
 import os
 import re
 import secrets
@@ -30,6 +31,7 @@ from abcdp.privacy.unit import Unit
 
 FORMAT = 2
 _LONGEST_NAME = 200
+_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +188,7 @@ class Ledger:
             warnings.warn(
                 f"dataset {name!r} is registered, but not compared with others ({type(error).__name__}).",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=_callers_level(),
             )
             return
         for words in alike:
@@ -194,7 +196,7 @@ class Ledger:
                 f"dataset {name!r} is registered, but {words}: people who are in both have two budgets. If that is "
                 "not meant, close it.",
                 NearCopyWarning,
-                stacklevel=3,
+                stacklevel=_callers_level(),
             )
 
     def dataset(self, name: str) -> Dataset:
@@ -427,6 +429,14 @@ class Ledger:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _callers_level() -> int:
+    """Return the level of the first caller outside of the package: a warning points at a line of the user's."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    return level  # that of this function is not the warner's, which makes up for counting from 1
 
 
 def _identity(first: Entry | None, name: str) -> str:

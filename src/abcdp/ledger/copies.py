@@ -27,20 +27,28 @@ _KEPT = 4096  # hashes of a sketch: the share of common ones is right within a f
 _ALIKE = 0.5  # from this share on two tables resemble each other
 _LEAST = 8  # of a handful of values chance alone makes copies
 _TELLING = 64  # different values from which on a resemblance says something, or half of the records if they are fewer
+_HOLDERS = 4  # records to each value of a column, beyond which other people have them too, as they have ages in years
 
 
 def resembling(key: bytes, ledger: str, dataset: str, rows: FloatArray) -> list[str]:
-    """Return in words which other datasets these records resemble."""
-    least = max(_LEAST, min(_TELLING, len(rows) / 2))
-    ours = [sketch if len(sketch) >= least else sketch[:0] for sketch in _sketches(key, rows)]
+    """Return in words which other datasets these records resemble, each once.
+
+    Different values are compared, and both sides need enough of them: one that most records hold, as whoever never fell
+    ill does, counts once and says nothing.
+    """
+    hashes = _all_hashes(key, rows)
+    ours = [_enough(_smallest(hashes[0]), _least(len(rows)))]
+    ours += [_enough(_smallest(column), _least(len(rows))) if _tells(column) else column[:0] for column in hashes[1:]]
     found = []
     for path in sorted(_folder(ledger).glob("*.npz")):
         with np.load(path, allow_pickle=False) as stored:
             name = str(stored["name"])
             if name == dataset:  # registered anew, after a restored backup had forgotten it
                 continue
-            columns = [stored[f"column{i}"] for i in range(int(stored["columns"]))]
-            shared = _common(ours[0], stored["rows"])
+            least = _least(len(stored["rows"]))  # of different rows, which are all that is known of the number
+            theirs = [stored["rows"], *(stored[f"column{i}"] for i in range(int(stored["columns"])))]
+        whole, *columns = (_enough(sketch, least) for sketch in theirs)
+        shared = _common(ours[0], whole)
         if shared >= _ALIKE:
             found.append(f"about {shared:.0%} of its rows are those of dataset {name!r}")
             continue
@@ -52,7 +60,7 @@ def resembling(key: bytes, ledger: str, dataset: str, rows: FloatArray) -> list[
 
 def remember(key: bytes, ledger: str, dataset: str, rows: FloatArray) -> None:
     """Keep the sketches of a dataset."""
-    sketches = _sketches(key, rows)
+    sketches = [_smallest(hashes) for hashes in _all_hashes(key, rows)]
     buffer = io.BytesIO()
     parts: dict[str, Any] = {f"column{i}": sketch for i, sketch in enumerate(sketches[1:])}
     parts |= {"name": np.array(dataset), "rows": sketches[0], "columns": np.array(len(sketches) - 1)}
@@ -72,14 +80,29 @@ def _folder(ledger: str) -> Path:
     return place.with_name(place.name + ".rows") / ledger
 
 
-def _sketches(key: bytes, rows: FloatArray) -> list[Hashes]:
-    """Return a sketch of whole rows, and one of the values of each column."""
+def _least(records: int) -> float:
+    """Return how many different values say something, of so many records."""
+    return max(_LEAST, min(_TELLING, records / 2))
+
+
+def _enough(sketch: Hashes, least: float) -> Hashes:
+    return sketch if len(sketch) >= least else sketch[:0]
+
+
+def _tells(column: Hashes) -> bool:
+    """Whether few records share a value of a column, the most frequent one apart."""
+    different, counts = np.unique(column, return_counts=True)
+    return len(column) - int(counts.max(initial=0)) <= _HOLDERS * len(different)
+
+
+def _all_hashes(key: bytes, rows: FloatArray) -> list[Hashes]:
+    """Return keyed hashes of whole rows, and of the values of each column."""
     bits = plain_bits(rows).view(np.uint64)
     secret = np.frombuffer(key, dtype="<u8")
     whole = np.zeros(len(bits), dtype=np.uint64)
     for column in bits.T:
         whole = _keyed_hashes(whole ^ column, secret)
-    return [_smallest(hashes) for hashes in (whole, *(_keyed_hashes(column, secret) for column in bits.T))]
+    return [whole, *(_keyed_hashes(column, secret) for column in bits.T)]
 
 
 def _keyed_hashes(values: Hashes, secret: Hashes) -> Hashes:
