@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import stat
@@ -24,9 +25,17 @@ from abcdp._common.files import check_folder, check_place, write_atomically
 from abcdp._common.storage import secrets_in, shown
 from abcdp._common.text import harmless, harmless_lines
 from abcdp.cli import output
-from abcdp.errors import AbcdpError, MechanismError, PlanError, ReleaseError, StorageError
+from abcdp.errors import (
+    AbcdpError,
+    MechanismError,
+    PlanError,
+    PosteriorWarning,
+    ReleaseError,
+    StorageError,
+    UnitWarning,
+)
 from abcdp.owner import open_ledger, preview
-from abcdp.planning.plan import planned_mechanism
+from abcdp.planning.plan import planned_mechanism, say_misfit
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5))])
@@ -411,6 +420,70 @@ def test_somebody_at_a_terminal_is_asked(own, bank):
     assert "left epsilon          2" in text
     code, text = on_a_terminal(planned, own, b"y\n")
     assert (code, left(own)) == (0, 0.5)
+
+
+OTHERWISE = [
+    (
+        {"unit": abcdp.Unit(change=(1.0,), name="one case").to_json()},
+        "the plan was made for another unit, one case (moving",
+    ),
+    (
+        {"unit": abcdp.Unit(change=(1.0,)).to_json()},
+        "; that of dataset 'd' is replacing one record by anything. Noise",
+    ),
+    ({"unit": {"records": 0}}, "the plan was made for a unit that is not known here"),
+    ({"records": 60}, "the plan was made for 60 records; dataset 'd' has 40. Noise and error are other ones than it"),
+    ({"reachable": False, "goal": None}, "the plan expects a release that says no more than the prior: spend nothing"),
+    (
+        {"reachable": False, "goal": 10**400},
+        "the plan expects a release that says no more than the prior: spend nothing",
+    ),
+    ({"reachable": False, "goal": 0.25}, "the plan does not reach its goal, an error of 0.25: spend nothing on it."),
+]
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize(("plan", "words"), OTHERWISE, ids=map(str, range(len(OTHERWISE))))
+def test_a_plan_for_something_else_or_for_nothing_is_said_before_the_charge(plan, words, own, bank, monkeypatch, capfd):
+    (own / "p.json").write_text(json.dumps(json.loads((own / "p.json").read_text()) | plan))
+    monkeypatch.chdir(own)
+    planned = asking(bank, "--plan", "p.json", "--out", "r.json")
+    for more, code in ((["--dry-run"], 0), (["--at-most", 1], 2), (["--at-most", 1.5], 0)):
+        assert run_here([*planned, *more], monkeypatch) == code
+        said = capfd.readouterr().err
+        assert said.startswith("warning: p.json: ")
+        assert said.count("warning: ") == 1
+        assert words in said
+    assert left(own) == 0.5
+    with pytest.warns(UnitWarning if "unit" in plan else PosteriorWarning, match=re.escape(words)):
+        say_misfit(own / "p.json", "d", abcdp.Unit(), 40)
+
+
+def test_nothing_is_said_of_a_plan_that_fits(own, bank, monkeypatch):
+    fits = {"unit": abcdp.Unit(name="one patient").to_json(), "records": 40, "reachable": True, "goal": None}
+    for more in (fits, {"unit": "record", "records": "40", "reachable": 0}):  # of the last nothing is understood
+        (own / "p.json").write_text(json.dumps(json.loads((own / "p.json").read_text()) | more))
+        monkeypatch.chdir(own)
+        assert run_here(asking(bank, "--plan", "p.json", "--out", "r.json", "--dry-run"), monkeypatch) == 0
+
+
+def test_a_private_size_is_not_compared_with_a_plan(own, bank, monkeypatch):
+    """The records of a plan are then a modeler's guess, and theirs is nobody's to know."""
+    private = abcdp.Unit(neighbours="add-remove", at_least=30)
+    data = np.random.default_rng(1).normal(1.0, 1.0, 40)
+    abcdp.register(own / "own.db", "p", data, unit=private, epsilon=2, missing="none")
+    more = {"unit": private.to_json(), "records": 60}
+    (own / "p.json").write_text(json.dumps(json.loads((own / "p.json").read_text()) | more))
+    monkeypatch.chdir(own)
+    planned = [*asking(bank, "--plan", "p.json", "--out", "r.json", "--dry-run"), "--dataset", "p"]
+    assert run_here(planned, monkeypatch) == 0
+
+
+def test_what_is_wrong_with_a_plan_stands_above_the_question(own, bank):
+    (own / "p.json").write_text(json.dumps(json.loads((own / "p.json").read_text()) | {"reachable": False}))
+    code, text = on_a_terminal(asking(bank, "--plan", "p.json", "--out", "r.json"), own, b"\n")
+    assert (code, left(own)) == (2, 2)
+    assert 0 <= text.index("says no more than the prior: spend nothing on it") < text.index("charge this?")
 
 
 def test_a_dry_run_tells_all_and_charges_nothing(own, bank):

@@ -156,6 +156,8 @@ def release(
     check_results({out: _release_size(opened, chosen)})
     asked: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "noise": noise, "memory": memory << 20}
     asked["allow_failed"] = allow_failed
+    if plan is not None:
+        _say_misfit(plan, ledger, dataset)
     if dry_run:
         _preview(opened, chosen, asked | how | {"at_most": at_most}, as_json)
         return
@@ -189,6 +191,15 @@ def _mechanism(bank: Any, plan: Path | None, kind: str, options: dict[str, Any])
     if any(value is not None and value is not False for value in options.values()):
         raise MechanismError("--plan brings its own settings: leave --epsilon and all other settings out.")
     return planned_mechanism(plan, bank)
+
+
+def _say_misfit(plan: Path, ledger: str, dataset: str) -> None:
+    """Say, before anything is asked or charged, that a plan is not for this dataset or expects nothing."""
+    from abcdp.owner import open_ledger
+    from abcdp.planning.plan import say_misfit
+
+    entry = open_ledger(ledger).dataset(dataset)
+    say_misfit(plan, dataset, entry.unit, entry.records)
 
 
 def _release_size(bank: Any, mechanism: Any) -> int:

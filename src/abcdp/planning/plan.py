@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from abcdp._common.checks import is_whole
+from abcdp._common.checks import is_number, is_whole
 from abcdp._common.files import read_json, write_atomically
 from abcdp._common.storage import open_folder, shown
 from abcdp.bank import Bank
@@ -38,6 +39,7 @@ from abcdp.errors import (
     PlanError,
     PosteriorWarning,
     SimulationWarning,
+    UnitError,
     UnitWarning,
 )
 from abcdp.inference.explained import weakness
@@ -198,6 +200,64 @@ def planned_mechanism(path: str | os.PathLike[str], bank: Bank | None = None) ->
         return mechanism_from_json(values["mechanism"])
     except (KeyError, MechanismError) as error:
         raise PlanError(f"{path} is not a plan: {error}") from None
+
+
+def say_misfit(path: str | os.PathLike[str], dataset: str, unit: Unit, records: int | None) -> None:
+    """Warn where a saved plan was made for another unit or number of records than a dataset's, or gave up.
+
+    Nothing of it is a matter of privacy: what it expects does not hold, and the budget may be spent for nothing. What a
+    file does not say, or says in a way that is not understood, is left out.
+    """
+    values = _read(path)
+    for kind, words in (
+        (UnitWarning, _other_unit(values, dataset, unit)),
+        (PosteriorWarning, _other_size(values, dataset, records)),
+        (PosteriorWarning, _out_of_reach(values)),
+    ):
+        if words is not None:
+            warnings.warn(f"{path}: {words}", kind, stacklevel=2)
+
+
+def _other_unit(values: Mapping[str, Any], dataset: str, unit: Unit) -> str | None:
+    if not isinstance(values.get("unit"), dict):
+        return None
+    try:
+        planned = Unit.from_json(values["unit"])
+    except UnitError as error:
+        return (
+            f"the plan was made for a unit that is not known here ({error}). That of dataset {dataset!r} is "
+            f"{unit.describe()}: plan again with it (abcdp plan --unit)."
+        )
+    if planned == unit:
+        return None
+    return (
+        f"the plan was made for another unit, {planned.describe()}; that of dataset {dataset!r} is {unit.describe()}. "
+        "Noise and error are other ones than it expects: plan again with the dataset's unit (abcdp plan --unit)."
+    )
+
+
+def _other_size(values: Mapping[str, Any], dataset: str, records: int | None) -> str | None:
+    planned = values.get("records")
+    if records is None or not is_whole(planned, 1) or planned == records:  # a private size is nobody's to compare
+        return None
+    return (
+        f"the plan was made for {planned} records; dataset {dataset!r} has {records}. Noise and error are other ones "
+        "than it expects: plan again with that number (abcdp plan --records)."
+    )
+
+
+def _out_of_reach(values: Mapping[str, Any]) -> str | None:
+    if values.get("reachable") is not False:
+        return None
+    goal = values.get("goal")
+    found = (
+        f"the plan does not reach its goal, an error of {goal:g}"
+        if is_number(goal) and 0 < goal <= sys.float_info.max
+        else "the plan expects a release that says no more than the prior"
+    )
+    return (
+        f"{found}: spend nothing on it. Its advice says what would do; abcdp plan tries it before anything is charged."
+    )
 
 
 def plan(
