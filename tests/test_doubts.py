@@ -188,24 +188,95 @@ def rich(toy):
 
 def test_a_plan_says_when_less_budget_does_as_well(rich, toy):
     (said,) = (line for line in rich.advice if "the budget does as well" in line)
-    least, best = rich.curve[0], rich.chosen
-    assert least.mechanism.epsilon == 25.0
+    least, best = (f"{c.error.mean:.2f}±{c.error.error:.2f}" for c in (rich.curve[0], rich.chosen))
+    assert rich.curve[0].mechanism.epsilon == 25.0
     assert said == (
-        f"A quarter of the budget does as well: at epsilon = 25 the error is {least.error.mean:.2f}, at 100 it is "
-        f"{best.error.mean:.2f}."
+        f"A quarter of the budget does as well, within the standard errors: at epsilon = 25 the error is {least}, at "
+        f"100 it is {best}."
     )
+    assert not any(line.startswith("Twice") for line in rich.advice)
     poor = abcdp.plan(toy, epsilon=0.1, **SUMMARY)
     assert not any("does as well" in line for line in poor.advice)
 
 
-def test_half_the_budget_is_called_half(rich):
-    half, whole = (
-        replace(rich.chosen, mechanism=abcdp.PrivateSummary(e), error=Estimate(0.2, 0.01)) for e in (1.0, 2.0)
+def test_a_plan_calls_a_budget_that_protects_nobody_so(rich, toy):
+    words = "epsilon = 100 lets a release make anything exp(100) times as likely: that protects nobody (1 is a usual"
+    assert any(line.startswith(words) for line in rich.advice)
+    usual = abcdp.plan(toy, epsilon=20.0, **SUMMARY)
+    assert not any("protects nobody" in line for line in usual.advice)
+
+
+@pytest.fixture
+def advised(rich):
+    """What is advised where budgets have these errors; the prior's is 1, and standard errors are 0.01 or as said."""
+
+    def sentences(asked, errors, *, records=100, spread=0.01, goal=None):
+        curve = [
+            replace(
+                rich.chosen,
+                mechanism=abcdp.PrivateSummary(e),
+                error=Estimate(error, spread),
+                short=Estimate(0.0, 0.0),
+                coverage=Estimate(0.9, 0.0),
+            )
+            for e, error in errors.items()
+        ]
+        best = next(c for c in curve if c.mechanism.epsilon == asked)
+        menu = Menu((PrivateSummary,), (10,), (10,), (), None, 0.0)
+        return advice(best, curve, None, None, Estimate(1.0, 0.1), goal, UNIT, records, menu)
+
+    return sentences
+
+
+def test_half_the_budget_is_called_half_and_twice_is_left_out(advised):
+    said = advised(2.0, {0.5: 0.3, 1.0: 0.21, 2.0: 0.21, 4.0: 0.18})
+    assert said == [
+        "Half the budget does as well, within the standard errors: at epsilon = 1 the error is 0.21±0.01, at 2 it is "
+        "0.21±0.01."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("twice", "spread", "said"), [(0.35, 0.01, True), (0.39, 0.01, False), (0.35, 0.04, False), (0.4, 0.0, False)]
+)
+def test_twice_the_budget_is_named_where_it_helps_by_more_than_luck(advised, twice, spread, said):
+    told = advised(2.0, {1.0: 0.6, 2.0: 0.4, 4.0: twice}, spread=spread)
+    words = f"Twice the budget would bring the error from 0.40±{spread:.2f} to {twice:.2f}±{spread:.2f}."
+    assert told == ([words] if said else [])
+
+
+def test_an_error_that_may_be_low_enough_is_not_called_too_high(advised):
+    said = advised(1.0, {0.5: 0.89, 1.0: 0.88, 2.0: 0.7}, spread=0.05)
+    assert said[0] == (
+        "Not at epsilon = 1: the expected error is 0.88±0.05 of the prior's spread, not surely below 0.9; knowing the "
+        "prior alone gives 1.00."
     )
-    quarter = replace(half, mechanism=abcdp.PrivateSummary(0.5), error=Estimate(0.3, 0.01))
-    menu = Menu((PrivateSummary,), (10,), (10,), (), None, 0.0)
-    said = advice(whole, [quarter, half, whole], None, None, Estimate(1.0, 0.1), None, UNIT, 100, menu)
-    assert "Half the budget does as well: at epsilon = 1 the error is 0.20, at 2 it is 0.20." in said
+    assert said[1].startswith("An error surely below 0.9 takes about epsilon = 2, or 2 times as many records (N = 200)")
+    assert "surely" not in advised(1.0, {0.5: 0.97, 1.0: 0.95, 2.0: 0.7})[0]
+
+
+def test_a_smaller_budget_is_no_way_out_of_a_larger_one(advised):
+    """By luck it may look like one."""
+    said = advised(1.0, {0.5: 0.88, 1.0: 0.91, 2.0: 0.7})
+    assert "takes about epsilon = 2" in said[1]
+
+
+def test_a_series_of_fixed_length_is_not_advised_to_be_longer(advised):
+    (said,) = (one for one in advised(1.0, {1.0: 0.95, 2.0: 0.7}, records=None) if "takes about" in one)
+    assert said.startswith(
+        "An error surely below 0.9 takes about epsilon = 2, or a unit that moves the distance 2 times"
+    )
+    model = abcdp.Model(prior={"mu": stats.norm(0, 1)}, simulator=lambda t, n, rng: rng.normal(t, 9.0, (len(t), n)))
+    series = abcdp.simulate(model, abcdp.PairedClipped(2.0), draws=200, records=18, seed=1)
+    day = abcdp.Unit(name="one day")
+    made = abcdp.plan(series, epsilon=0.01, unit=day, accept=5, truths=10, progress=False)
+    assert any(" takes " in line for line in made.advice)
+    assert not any("N = " in line for line in made.advice)
+
+
+def test_a_way_out_that_protects_nobody_is_called_so(advised):
+    said = advised(8.0, {8.0: 0.95, 16.0: 0.94, 32.0: 0.6})
+    assert "takes about epsilon = 32, which protects nobody, or 4 times as many records" in said[1]
 
 
 def test_a_plan_has_the_error_of_each_parameter_and_the_one_without_privacy(rich, toy, tmp_path):

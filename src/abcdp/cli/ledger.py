@@ -15,6 +15,7 @@ from abcdp._common.missing import in_words
 from abcdp._common.text import harmless
 from abcdp.cli.output import Json, show
 from abcdp.cli.private import Categories, Columns, Dates, Decimal, Missing, Separator, missing_cells, reading
+from abcdp.privacy.guarantee import LARGE
 
 app = typer.Typer(help="The owner's ledger of privacy budgets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,8 +23,6 @@ Ledger = Annotated[str, typer.Argument(help="The ledger: a file, or the URL of a
 Dataset = Annotated[str, typer.Option(help="The name under which the records were registered.")]
 Reason = Annotated[str, typer.Option(help="Why; it is written into the ledger.")]
 Actor = Annotated[str | None, typer.Option(help="Who does this; the user of this machine by default.")]
-
-LARGE = 20.0  # an epsilon above it promises next to nothing
 
 
 def join(application: typer.Typer) -> None:

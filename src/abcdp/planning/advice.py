@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 from abcdp.planning.search import Candidate, Estimate, Menu
+from abcdp.privacy.guarantee import LARGE
 from abcdp.privacy.unit import Unit
 
-AS_WELL = 1.05  # an error within this factor of another is as good
+AS_WELL = 1.05  # an error within this factor of another is as good, whatever their standard errors
 NO_BETTER = 0.9  # an error above this part of the prior's own is no better than the prior
 
 
@@ -20,25 +21,31 @@ def advice(
     prior: Estimate,
     goal: float | None,
     unit: Unit,
-    records: int,
+    records: int | None,
     menu: Menu,
 ) -> list[str]:
-    """Return sentences on what the plan found, and where it is not enough, on what would be."""
+    """Return sentences on what the plan found, and where it is not enough, on what would be.
+
+    `records` is None where there cannot be more of them, as in a series of fixed length.
+    """
     epsilon = best.mechanism.epsilon
     target = target_error(goal, prior)
-    enough = next((c for c in curve if c.reaches(target)), None)
     said = []
     if not best.reaches(target):
         than = f"the goal is {goal:g}" if goal is not None else f"knowing the prior alone gives {prior.mean:.2f}"
-        found = f"the expected error is {best.error.mean:.2f} of the prior's spread"
-        said.append(f"Not at epsilon = {epsilon:g}: {found}; {than}.")
-        said.append(_ways_out(epsilon, enough, curve[-1], limit, target, unit, records, menu.delta))
+        found = f"the expected error is {_shown(best)} of the prior's spread"
+        unsure = f", not surely below {target:.2g}" if best.error.mean <= target else ""
+        said.append(f"Not at epsilon = {epsilon:g}: {found}{unsure}; {than}.")
+        more = next((c for c in curve if c.mechanism.epsilon > epsilon and c.reaches(target)), None)
+        said.append(_ways_out(epsilon, more, curve[-1], limit, target, unit, records, menu.delta))
         if fewer is not None:
             said.append(f"At this epsilon c = {fewer.draws} accepts reach {fewer.error.mean:.2f}.")
         elif menu.paid:
             said.append(f"Fewer accepts than c = {min(menu.accepts)} alone do not reach it.")
-    elif goal is not None and enough is not None and enough.mechanism.epsilon < epsilon:
-        said.append(f"An error of {goal:g} is reached with epsilon = {enough.mechanism.epsilon:g} already.")
+    elif goal is not None:
+        least = next(c.mechanism.epsilon for c in curve if c.reaches(target))
+        if least < epsilon:
+            said.append(f"An error of {goal:g} is reached with epsilon = {least:g} already.")
     if not best.reaches(target_error(None, prior)):
         said.append("As it is, a release would say no more than the prior: spend nothing on it.")
     elif best.short.mean > 0.5 and best.mechanism.answers == "summary":
@@ -49,24 +56,44 @@ def advice(
         said.append(
             "The 90 % intervals of the posterior's draws hold the truth less often than they say; see coverage."
         )
-    doubled = next((c for c in curve if c.mechanism.epsilon == 2 * epsilon), None)
-    if doubled is not None:
-        said.append(f"Twice the budget would bring the error from {best.error.mean:.2f} to {doubled.error.mean:.2f}.")
-    cheaper = next((c for c in curve if c.mechanism.epsilon < epsilon and _as_well(c, best, target)), None)
-    if cheaper is not None:
-        part = {0.25: "A quarter of", 0.5: "Half"}.get(cheaper.mechanism.epsilon / epsilon, "Less than")
+    said += _other_budget(best, curve, target)
+    if epsilon > LARGE:
         said.append(
-            f"{part} the budget does as well: at epsilon = {cheaper.mechanism.epsilon:g} the error is "
-            f"{cheaper.error.mean:.2f}, at {epsilon:g} it is {best.error.mean:.2f}."
+            f"epsilon = {epsilon:g} lets a release make anything exp({epsilon:g}) times as likely: that protects "
+            "nobody (1 is a usual budget)."
         )
     if unit.records > 1:
         said.append(f"The unit covers {unit.records} records at once.")
     return said
 
 
-def _as_well(cheaper: Candidate, best: Candidate, target: float) -> bool:
-    """Return whether a smaller budget loses next to nothing, where there is anything to lose."""
-    return best.reaches(target) and cheaper.reaches(target) and cheaper.error.mean <= AS_WELL * best.error.mean
+def _other_budget(best: Candidate, curve: Sequence[Candidate], target: float) -> list[str]:
+    """Return one verdict: the least budget that does as well, or else what twice the budget would bring, if anything.
+
+    Where the target is not reached there is nothing to save.
+    """
+    epsilon = best.mechanism.epsilon
+    least = next((c for c in curve if c.mechanism.epsilon < epsilon and c.reaches(target) and _as_well(c, best)), None)
+    if least is not None and best.reaches(target):
+        part = {0.25: "A quarter of", 0.5: "Half"}.get(least.mechanism.epsilon / epsilon, "Less than")
+        return [
+            f"{part} the budget does as well, within the standard errors: at epsilon = {least.mechanism.epsilon:g} the "
+            f"error is {_shown(least)}, at {epsilon:g} it is {_shown(best)}."
+        ]
+    doubled = next((c for c in curve if c.mechanism.epsilon == 2 * epsilon), None)
+    if doubled is None or _as_well(best, doubled):
+        return []
+    return [f"Twice the budget would bring the error from {_shown(best)} to {_shown(doubled)}."]
+
+
+def _as_well(one: Candidate, other: Candidate) -> bool:
+    """Whether the error of the one is next to that of the other, or above it by no more than luck."""
+    luck = math.hypot(one.error.error, other.error.error)
+    return one.error.mean <= max(AS_WELL * other.error.mean, other.error.mean + luck)
+
+
+def _shown(found: Candidate) -> str:
+    return f"{found.error.mean:.2f}±{found.error.error:.2f}"
 
 
 def which_bank(learned: bool, digest: str, learned_to: str | None) -> str:
@@ -106,7 +133,7 @@ def _ways_out(
     limit: Candidate | None,
     target: float,
     unit: Unit,
-    records: int,
+    records: int | None,
     delta: float,
 ) -> str:
     """Return what would reach the target.
@@ -115,15 +142,17 @@ def _ways_out(
     """
     budget = (enough or most).mechanism.epsilon
     factor = budget / epsilon
-    size = math.ceil(factor * unit.public_size(records))
-    ways = f"epsilon = {budget:g}"
+    ways = f"epsilon = {budget:g}" + (", which protects nobody" if budget > LARGE else "")
+    if delta == 0 and records is not None:
+        size = math.ceil(factor * unit.public_size(records))
+        ways += f", or {factor:g} times as many records (N = {size}) where there are more"
     if delta == 0:
         ways += (
-            f", or {factor:g} times as many records (N = {size}), or a unit that moves the distance {factor:g} times "
-            "less (a person's share of a record instead of all of it, say)"
+            f", or a unit that moves the distance {factor:g} times less (a person's share of a record instead of all "
+            "of it, say)"
         )
     if enough is not None:
-        return f"An error of {target:.2g} takes about {ways}."
+        return f"An error surely below {target:.2g} takes about {ways}."
     noisy = limit is None or limit.reaches(target)
     why = "" if noisy else " Noise is not what is in the way: a larger bank or another distance may help."
-    return f"An error of {target:.2g} takes more than {ways}.{why}"
+    return f"An error surely below {target:.2g} takes more than {ways}.{why}"

@@ -373,7 +373,8 @@ def plan(
         truths=half,
         bank=used.digest,
         advice=(
-            *advice(best, curve, fewer, limit, prior, goal, unit, records, menu),
+            # a series in order has the length it has
+            *advice(best, curve, fewer, limit, prior, goal, unit, None if bank.distance.ordered else records, menu),
             *([] if doubt is None else [doubt[0].upper() + doubt[1:]]),
             which_bank(best.learned, bank.digest, None if learned_to is None else shown(str(learned_to))),
             *([ASK] if too_many_failed(bank) else []),

@@ -13,6 +13,7 @@ from abcdp.privacy.unit import Unit
 
 Basis = Literal["enforced", "derived", "asserted"]
 Number = TypeVar("Number", float, Fraction)
+LARGE = 20.0  # an epsilon above it promises next to nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
