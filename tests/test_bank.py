@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
 import abcdp
 from abcdp.bank import Shard, ShardData, write_shard
@@ -192,6 +193,13 @@ def test_other_settings_do_not_touch_a_bank(bank_folder, change, message):
     with pytest.raises(BankError, match=message):
         abcdp.simulate(batched, MEAN, to=bank_folder, **(SMALL | change))
     assert_untouched(bank_folder, before)
+
+
+def test_another_prior_is_called_so_and_not_by_its_support(bank_folder):
+    wider = abcdp.Model(prior=PRIOR | {"sigma": stats.uniform(0.5, 2)}, simulator=normal, name="normal")
+    words = r"holds a bank with another prior \('.*uniform\(0.5, 1\)' there, '.*uniform\(0.5, 2\)' asked for\)"
+    with pytest.raises(BankError, match=words):
+        abcdp.simulate(wider, MEAN, to=bank_folder, **SMALL)
 
 
 def test_a_model_that_simulates_other_values_is_refused(bank_folder):

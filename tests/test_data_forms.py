@@ -482,3 +482,14 @@ def test_a_model_of_this_folder_is_named_as_it_has_to_be(bank, tmp_path, monkeyp
     with pytest.raises(AbcdpError) as error:
         command("report", "r.json", "--bank", bank, "--model", "json:model")
     assert "The json.py of this folder is not taken" in error.value.__notes__[0]
+    for name in ("not_here:model", "not_here.part:model"):
+        with pytest.raises(ModelError, match="No module named 'not_here'") as error:
+            command("report", "r.json", "--bank", bank, "--model", name)
+        assert error.value.__notes__ == [
+            f"It was looked for in the folder {tmp_path} and among the installed libraries: go to the folder of "
+            "not_here.py, or put that folder on PYTHONPATH."
+        ]
+    (tmp_path / "needs_more.py").write_text("import not_installed")
+    with pytest.raises(ModelError, match="No module named 'not_installed'") as error:
+        command("report", "r.json", "--bank", bank, "--model", "needs_more:model")
+    assert not getattr(error.value, "__notes__", ())

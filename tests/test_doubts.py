@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import abcdp
-from abcdp.errors import DistanceError, PlanError, PosteriorWarning
+from abcdp.errors import DistanceError, PlanError, PosteriorWarning, ReleaseError
 from abcdp.experiments.public import public_release
 from abcdp.inference import explained
 from abcdp.inference.explained import explained_by, weakness
@@ -155,6 +155,38 @@ def test_one_effective_draw_is_said_whatever_was_asked_for(bank, method):
     assert re.match(r"only 1(\.\d)? effective draws of the bank explain the released summary; ", str(told[0].message))
     assert f"{method!r} was asked for, so the posterior rests on them all the same" in str(told[0].message)
     assert "A larger bank would help, or abcdp.refine with the simulator" in str(told[0].message)
+
+
+# -- a bank that is not the release's ---------------------------------------------------------------------------------
+
+
+def test_what_differs_between_a_release_and_a_bank_is_said_in_words(bank, learned, only_means):
+    """The usual cause is that a summary was learned."""
+    release = public_release(learned.bank, DATA, abcdp.PrivateSummary(1.0), unit=UNIT, seed=1)
+    words = rf"Its summaries have {bank.header.width} numbers, the release's 2: another distance\. If the release is of"
+    with pytest.raises(ReleaseError, match=words) as told:
+        abcdp.posterior(release, bank)
+    assert str(told.value).startswith("the release was made with another bank: the bank ")
+    assert "abcdp plan --learned-to wrote it (in Python, Learned.bank or Plan.bank_from)" in str(told.value)
+    early = public_release(bank, DATA, abcdp.PrivateSummary(1.0), unit=UNIT, seed=1)
+    with pytest.raises(ReleaseError, match=r"This one was learned: take the bank as it was before that\."):
+        abcdp.posterior(early, learned.bank)
+    other = abcdp.simulate(WIDE, only_means.distance, draws=300, records=200, seed=2)
+    mean = public_release(only_means, DATA, abcdp.PrivateSummary(1.0), unit=UNIT, seed=1)
+    with pytest.raises(ReleaseError, match=r"It has 300 draws, the release's 1000: take the whole bank\."):
+        abcdp.posterior(mean, other)
+    with pytest.raises(
+        ReleaseError, match=r"Its model is 'other' \(mu, sigma\), the release's 'normal' \(mu, sigma\)\."
+    ):
+        abcdp.posterior(mean, replaced_model(only_means))
+    few = public_release(other, DATA, abcdp.Nearest(1.0, 5), unit=UNIT, seed=1)
+    with pytest.raises(ReleaseError, match=r"Its seed, its records, its prior or its distance is another one\."):
+        abcdp.posterior(few, only_means)
+
+
+def replaced_model(bank):
+    model = abcdp.Model(WIDE.prior, normal, name="other")
+    return abcdp.simulate(model, bank.distance, draws=100, records=200, seed=1)
 
 
 # -- the planner ----------------------------------------------------------------------------------------------------
@@ -303,6 +335,7 @@ def test_the_table_of_a_plan_shows_both(toy, monkeypatch, capfd):
     assert command(*asked, monkeypatch=monkeypatch) in (0, None)
     out = capfd.readouterr().out
     assert re.search(r"^without privacy    error 0\.\d+±0\.\d+   the same bank without noise$", out, re.M)
+    assert "\nshort: how often the bank is too small, so that fewer draws are accepted, or carry the weights" in out
     assert "error of each parameter, in units of its spread in the prior" in out
     for name in toy.parameters:
         assert re.search(rf"^{name}   0\.\d+±0\.\d+   without privacy 0\.\d+±0\.\d+$", out, re.M)

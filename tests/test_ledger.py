@@ -107,7 +107,9 @@ def test_create_never_overwrites(where):
 
 
 def test_opening_makes_no_file(path):
-    with pytest.raises(LedgerError, match=r"no ledger at .*owner.db; Ledger.create makes one"):
+    with pytest.raises(
+        LedgerError, match=r"no ledger at .*owner.db; abcdp ledger create makes one \(in Python, abcdp.register"
+    ):
         Ledger(path)
     assert not path.exists()
 

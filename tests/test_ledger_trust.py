@@ -262,6 +262,13 @@ def test_sketches_lie_with_the_keys_and_not_in_the_database(path, tmp_path):
 # -- closing, lowering, burning ---------------------------------------------------------------------------------------
 
 
+def test_a_dataset_is_printed_with_the_name_of_its_unit(path):
+    ledger = Ledger.create(path)
+    found = ledger.register("clinic", RECORDS, unit=Unit(change=1.0, name="one patient"), epsilon=1)
+    assert "unit=Unit(records=1, change=1.0, neighbours='replace', at_least=None, name='one patient')" in repr(found)
+    assert repr(Unit(change=1.0)) == "Unit(records=1, change=1.0, neighbours='replace', at_least=None)"
+
+
 def test_a_closed_dataset_answers_nothing_more_but_what_it_answered(path):
     ledger = make(path)
     ledger.finish(ledger.begin("clinic", {"id": 1}, 0.25), b"kept")

@@ -85,7 +85,12 @@ def test_a_registration_says_that_a_record_is_not_a_person(said, word, tmp_path)
     )
     assert HIDDEN in str(one.message)
     assert "records=18, change=1 where they are on up to 18 days. Or give a line list" in str(one.message)
+    assert "records=1, change=1 where people are counted once, which hides whether somebody is counted" in str(
+        one.message
+    )
+    assert "(records=2, change=1 hides also on which day)" in str(one.message)
     assert re.search(MEANT, str(one.message))
+    assert "Then close the dataset here (abcdp ledger close)" in str(one.message)
     assert "for another one register in a new ledger, before anything is released" in str(one.message)
 
 

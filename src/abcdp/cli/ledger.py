@@ -13,6 +13,7 @@ import typer
 
 from abcdp._common.missing import in_words
 from abcdp._common.text import harmless
+from abcdp.cli.mechanism import Whom
 from abcdp.cli.output import Json, show
 from abcdp.cli.private import Categories, Columns, Dates, Decimal, Missing, Separator, missing_cells, reading
 from abcdp.privacy.guarantee import LARGE
@@ -35,9 +36,7 @@ def create(
     ledger: Ledger,
     dataset: Annotated[str, typer.Option(help="A name for the records.")],
     data: Annotated[str, typer.Option(help="The records: .csv, .parquet or .npy, a file or its URL.")],
-    unit: Annotated[
-        str, typer.Option(help="Whom to protect: record, or records=18,change=1, or add-remove,at_least=100.")
-    ],
+    unit: Whom,
     epsilon: Annotated[str, typer.Option(help="The total budget of these records, over all who ever ask.")],
     delta: Annotated[str, typer.Option(help="The total delta.")] = "0",
     unit_name: Annotated[str, typer.Option(help='What the unit is to people, such as "one patient".')] = "",

@@ -1,4 +1,4 @@
-"""Mechanisms from the options of a command."""
+"""Mechanisms from the options of a command, and whom they protect."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+Whom = Annotated[
+    str,
+    typer.Option(
+        help="Whom to protect: record, or records=18,change=1, or records=18,change=0:1 (by column), or "
+        "add-remove,at_least=100."
+    ),
+]
 Resample = Annotated[bool, typer.Option("--resample", help="Draw the threshold's noise anew after each accept.")]
 Delta = Annotated[
     float | None, typer.Option(help="The delta of P(A) <= exp(epsilon) P'(A) + delta, for every outcome A.")

@@ -63,6 +63,12 @@ def _load(load: Any, name: str) -> Any:
             error.add_note(
                 f"The {_top(name)}.py of this folder is not taken: a library has that name. Rename the file."
             )
+        missing = error.__cause__
+        if isinstance(missing, ModuleNotFoundError) and missing.name in (_top(name), name.partition(":")[0]):
+            error.add_note(
+                f"It was looked for in the folder {os.getcwd()} and among the installed libraries: go to the folder of "
+                f"{_top(name)}.py, or put that folder on PYTHONPATH."
+            )
         raise
     except (Exception, SystemExit) as error:  # whatever a module does when it is imported
         raise ModelError(f"{name!r} cannot be loaded ({type(error).__name__}: {error}).") from error

@@ -12,6 +12,7 @@ import typer
 
 from abcdp._common.files import load_json
 from abcdp._common.storage import shown as without_secrets
+from abcdp.cli.mechanism import Whom
 from abcdp.cli.models import find_model, find_object
 from abcdp.cli.output import Json, Memory, say, show
 from abcdp.cli.results import PICTURE_SIZE, check_results
@@ -178,9 +179,7 @@ def learn(
 def plan(
     bank: Annotated[str, typer.Argument(help="The folder or URL of the bank.")],
     epsilon: Annotated[float, typer.Option(help="The privacy budget of the release to plan.")],
-    unit: Annotated[
-        str, typer.Option(help="Whom to protect: record, or records=18,change=1, or add-remove,at_least=100.")
-    ] = "record",
+    unit: Whom = "record",
     delta: Annotated[
         float, typer.Option(help="The delta of P(A) <= exp(epsilon) P'(A) + delta, for every outcome A.")
     ] = 0.0,
@@ -286,6 +285,9 @@ def _plan_table(made: Any) -> None:
             f"{c.draws:>7} {c.error.mean:>7.3f}±{c.error.error:.3f} {c.coverage.mean:>9.0%} {c.short.mean:>6.0%}  "
             f"{_settings_of(c)}"
         )
+    say(
+        "short: how often the bank is too small, so that fewer draws are accepted, or carry the weights, than asked for"
+    )
     say(f"\nwhat to expect, on {made.truths} others")
     for c in made.curve:
         mark = "   <- chosen" if c == made.chosen else ""

@@ -13,6 +13,7 @@ from abcdp._common.checks import is_whole
 from abcdp._common.support import Support, as_support
 from abcdp.bank import Bank
 from abcdp.bank.failures import drawn_where_draws_fail, failures_and_where
+from abcdp.distance import LearnedSummary
 from abcdp.errors import BankError, PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.evidence import BankDraws, Evidence, Noisy, check_summary, log_likelihoods
@@ -23,6 +24,11 @@ from abcdp.releases.release import Release
 
 if TYPE_CHECKING:
     import xarray
+
+_LEARNED = (
+    "If the release is of a summary learned on this bank, take the bank that was learned: it lies where abcdp learn "
+    "--to or abcdp plan --learned-to wrote it (in Python, Learned.bank or Plan.bank_from)."
+)
 
 
 def posterior(
@@ -116,7 +122,25 @@ def bank_of(release: Release | NoisySummary, bank: Bank | str | os.PathLike[str]
     try:
         used = bank.containing(release.bank.digest, release.bank.shards)
     except BankError as error:
-        raise ReleaseError(f"the release was made with another bank: {error}") from None
+        raise ReleaseError(f"the release was made with another bank: {error} {_what_differs(release, bank)}") from None
     if used.parameters != release.parameters or used.draws != release.bank.draws:
         raise ReleaseError("the release names other parameters or another number of draws than its bank has.")
     return used
+
+
+def _what_differs(release: Release, bank: Bank) -> str:
+    """Return in words what a release and a bank that is not its own say differently, and where its own may lie."""
+    if (release.model, release.parameters) != (bank.header.model, bank.parameters):
+        return (
+            f"Its model is {bank.header.model!r} ({', '.join(bank.parameters)}), the release's {release.model!r} "
+            f"({', '.join(release.parameters)})."
+        )
+    numbers = bank.header.width if release.summary is None else len(release.summary.values)
+    if numbers != bank.header.width:
+        differs = f"Its summaries have {bank.header.width} numbers, the release's {numbers}: another distance."
+        if isinstance(bank.distance, LearnedSummary):
+            return f"{differs} This one was learned: take the bank as it was before that."
+        return f"{differs} {_LEARNED}"
+    if bank.draws < release.bank.draws:
+        return f"It has {bank.draws} draws, the release's {release.bank.draws}: take the whole bank."
+    return f"Its seed, its records, its prior or its distance is another one. {_LEARNED}"

@@ -26,7 +26,7 @@ from abcdp.ledger.commitment import as_rows, commit, commit_as_read, commit_orde
 from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, NearCopyWarning, RequestBurnt
 from abcdp.ledger.keys import Keys
 from abcdp.ledger.state import Kind, State
-from abcdp.ledger.store import Store
+from abcdp.ledger.store import HOW_TO_MAKE_ONE, Store
 from abcdp.privacy.unit import Unit
 
 FORMAT = 2
@@ -446,7 +446,7 @@ def _identity(first: Entry | None, name: str) -> str:
             raise ValueError
         version = int(first.values()["format"])
     except (KeyError, TypeError, ValueError):
-        raise LedgerError(f"{name} is not a ledger; Ledger.create makes one, at another place.") from None
+        raise LedgerError(f"{name} is not a ledger; {HOW_TO_MAKE_ONE}, at another place.") from None
     if version > FORMAT:
         raise LedgerError(f"the ledger {name} has format {version}, this abcdp knows {FORMAT}: install a newer abcdp.")
     return first.key

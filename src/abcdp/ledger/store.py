@@ -19,6 +19,7 @@ from abcdp.ledger.errors import LedgerError, LedgerLocked
 _ADVISORY_LOCK = 0xABCD9  # any number that no other program locks in the same PostgreSQL database
 _SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _POSTGRES_LOCK_NOT_AVAILABLE = "55P03"
+HOW_TO_MAKE_ONE = "abcdp ledger create makes one (in Python, abcdp.register(..., create=True))"
 
 
 class Store:
@@ -159,7 +160,7 @@ def _check_file(path: Path, name: str) -> None:
     try:
         found = path.stat()
     except OSError:
-        raise LedgerError(f"there is no ledger at {name}; Ledger.create makes one.") from None
+        raise LedgerError(f"there is no ledger at {name}; {HOW_TO_MAKE_ONE}.") from None
     if not stat.S_ISREG(found.st_mode):
         raise LedgerError(f"{name} is not a file, hence no ledger.")
     if found.st_size == 0:

@@ -53,7 +53,10 @@ _CHARGED = (
     "is handed out and costs nothing. Where nothing is, fresh noise needs a new name for the request, which is charged."
 )
 
-_OTHER_UNIT = "The unit of a registration stays: for another one register in a new ledger, before anything is released."
+_OTHER_UNIT = (
+    "The unit of a registration stays: for another one register in a new ledger, before anything is released. Then "
+    "close the dataset here (abcdp ledger close): its budget for the same people can be spent otherwise."
+)
 
 
 def open_ledger(ledger: Any, *, create: bool = False, anchor: str = "") -> Ledger:

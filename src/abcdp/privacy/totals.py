@@ -21,9 +21,10 @@ _RECORD = re.compile(r"\b(records?|rows?|entry|entries|hours?|days?|weeks?|month
 HIDDEN = "that hides whoever is counted in one of them alone, and nobody who is counted in several"
 WAY_OUT = (
     "Say what one person can do: Unit(records=k, change=c) (--unit records=k,change=c), in at most k records, each "
-    "moved by at most c: records=1, change=1 where people are counted once, records=18, change=1 where they are on up "
-    "to 18 days. Or give a line list, a row for each person. If one whole record is meant, its name says so: "
-    "Unit(name='one day') (--unit-name 'one day' where it is registered)."
+    "moved by at most c: records=1, change=1 where people are counted once, which hides whether somebody is counted "
+    "(records=2, change=1 hides also on which day), records=18, change=1 where they are on up to 18 days. Or give a "
+    "line list, a row for each person. If one whole record is meant, its name says so: Unit(name='one day') "
+    "(--unit-name 'one day' where it is registered)."
 )
 
 

@@ -57,7 +57,11 @@ class Unit:
     change: Change = math.inf
     neighbours: str = "replace"
     at_least: int | None = None
-    name: str = field(default="", compare=False, repr=False)
+    name: str = field(default="", compare=False)
+
+    def __repr__(self) -> str:
+        shown = [f"{one}={getattr(self, one)!r}" for one in ("records", "change", "neighbours", "at_least")]
+        return f"Unit({', '.join(shown)}{f', name={self.name!r}' if self.name else ''})"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or len(self.name) > _LONGEST_NAME:

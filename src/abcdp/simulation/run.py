@@ -45,6 +45,7 @@ _SHARD_BYTES = 8 << 20
 _SHARD_ROWS = 1024
 _READERS = 8  # shards of an earlier run that are checked at once
 _RETRIES = 5
+_SAID_FIRST = ("model", "parameters", "prior")
 _NOT_COMPARED = ("software", "pilot", "shards", "digest", "extending", "merging", "merged")
 
 
@@ -394,7 +395,8 @@ def _power_of_two(most: int) -> int:
 
 
 def _check_same(began: dict[str, Any], asked: dict[str, Any], folder: Folder) -> None:
-    for name in (n for n in asked | began if n not in _NOT_COMPARED):
+    # what a user says comes before what follows from it, as the support does from the prior
+    for name in dict.fromkeys((*_SAID_FIRST, *(n for n in asked | began if n not in _NOT_COMPARED))):
         if began.get(name) != asked.get(name):
             raise BankError(
                 f"{folder} holds a bank with another {name} ({began.get(name)!r} there, {asked.get(name)!r} asked for)"
