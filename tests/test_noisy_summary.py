@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import abcdp
-from abcdp.errors import LawError, ReleaseError
+from abcdp.errors import LawError, ModelError, ReleaseError
 from abcdp.models._regression import CLAMP, MEANS, PUBLISHED, PUBLISHED_SCALE, RECORDS, sums
 from sample_models import batched
 
@@ -126,7 +126,7 @@ def test_refusals(bank):
         abcdp.refine(one, batched, paired)
     with pytest.raises(ReleaseError, match="2 numbers, the bank's summaries 1"):
         abcdp.posterior(abcdp.NoisySummary([1.0, 2.0], ("laplace", 9.0)), bank)
-    with pytest.raises(ReleaseError, match="the parameters"):
+    with pytest.raises(ModelError, match="the parameters"):
         abcdp.refine(one, batched, bank)
     for values in ([], [math.nan], [math.inf], "x", 3, [None]):
         with pytest.raises(ReleaseError, match="finite numbers"):

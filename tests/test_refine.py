@@ -90,7 +90,7 @@ def test_refusals(bank):
     without, _ = released(bank, 1.0, 0.0, mechanism=SparseVector(1.0, 3, 0.1), summary=None)
     with pytest.raises(ReleaseError, match="needs a release with a summary"):
         abcdp.refine(without, LOCATION, bank)
-    with pytest.raises(ReleaseError, match="the parameters"):
+    with pytest.raises(ModelError, match="the parameters"):
         abcdp.refine(release, batched, bank)
 
 
