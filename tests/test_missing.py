@@ -460,13 +460,18 @@ def test_programs_may_leave_cells_empty_too(tmp_path):
 
 
 def test_a_report_shows_datasets_with_missing_cells(tmp_path):
+    from abcdp.reporting import plots
     from abcdp.reporting.report import report
 
     made = bank()
     data = simulate(np.array([[1.0, 0.2]]), 50, np.random.default_rng(2))[0]
     released = public_release(made, data, abcdp.Nearest(epsilon=5.0, accept=5), unit=ONE, seed=1)
     page = report(released, made, tmp_path / "r.html", model=model("case"))
-    assert page.exists()
+    assert "Data that the posterior predicts" in page.read_text()
+    figure = plots.predictive(np.array([[[0.0], [NAN], [1.0], [2.0]]]), ["on$et$"])
+    assert figure.axes[0].get_title() == "on$et$ (25% missing)"
+    figure.canvas.draw()
+    plots.predictive(np.full((2, 3, 1), NAN)).canvas.draw()
     with pytest.raises(ModelError, match=r"missing=3.0, the bank was simulated with \['case'\]"):
         report(released, made, tmp_path / "other.html", model=model(3.0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def pairs(tree: Any) -> Any:
     return figure
 
 
-def predictive(synthetic: FloatArray, names: list[str] | None = None) -> Any:
+def predictive(synthetic: FloatArray, names: Sequence[str] = ()) -> Any:
     """Return a figure of synthetic datasets (sets x records x columns): each set's histogram, and their mean."""
     columns = synthetic.shape[2]
     shown = min(columns, 6)
@@ -93,7 +94,8 @@ def predictive(synthetic: FloatArray, names: list[str] | None = None) -> Any:
             axis.stairs(one, edges, color=POSTERIOR, alpha=0.12, linewidth=0.7)
         axis.stairs(heights.mean(axis=0), edges, color=POSTERIOR, linewidth=1.8)
         gone = f" ({missing.mean():.0%} missing)" if missing.any() else ""
-        axis.set_title(f"{names[column] if names else f'column {column}'}{gone}", fontsize=10, color=INK)
+        title = harmless(f"{names[column] if names else f'column {column}'}{gone}")
+        axis.set_title(title, fontsize=10, color=INK, parse_math=False)
         axis.set_yticks([])
     return figure
 

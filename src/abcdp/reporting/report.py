@@ -72,7 +72,7 @@ def report(
             theta = np.stack([np.ravel(tree["posterior"][name]) for name in release.parameters], axis=1)
             records = min(used.records, _MOST_RECORDS)
             synthetic = simulate_at(theta, model, _SETS, records, np.random.default_rng(0))
-            values["predictive"] = plots.as_png(plots.predictive(synthetic))
+            values["predictive"] = plots.as_png(plots.predictive(synthetic, used.header.column_names))
     environment = Environment(
         loader=PackageLoader("abcdp.reporting", "templates"),
         autoescape=select_autoescape(["html"]),
