@@ -32,6 +32,7 @@ _GRIDS = (2049, 4097)  # points of a line over the domain, on which bounds of le
 _ZOOM = 65
 _AXES = 6  # columns along which lines are searched
 _POOL = 512
+_GAPS = 64  # records with empty cells among them
 _STRANGE = 3  # the first records of the pool: NaN and both infinities; corners and the middle follow
 _SCREENED = 1 << 20  # numbers that are computed to choose the records of a setting
 _WORK = 1 << 25  # numbers that are computed to measure them
@@ -81,7 +82,7 @@ def _neighbours(setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Fl
     whole = _replaces_wholly(setting.unit)
     if whole:
         pairs += itertools.combinations(pool[: _STRANGE + 3], 2)
-    pool = pool if whole else finite
+    pool = np.concatenate([pool if whole else finite, _with_gaps(finite[:_GAPS], rng)])
     for first, second in pairs:
         if whole or within(first, second, setting.unit):
             yield from _datasets(setting, first, second, pool, rng)
@@ -152,9 +153,12 @@ def _pool(setting: Setting, rng: np.random.Generator) -> FloatArray:
     strange = np.array([[np.nan] * columns, [-np.inf] * columns, [np.inf] * columns])
     corners = np.stack([low, high, middle, *np.where(rng.random((32, columns)) < 0.5, low, high)])
     mixed = places[rng.integers(len(places), size=(_POOL, columns)), np.arange(columns)]
-    gaps = mixed[: _POOL // 8].copy()
-    gaps[rng.random(gaps.shape) < 0.5] = np.nan
-    return np.concatenate([strange, corners, mixed, places, gaps])
+    return np.concatenate([strange, corners, mixed, places])
+
+
+def _with_gaps(records: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return records of which half of the cells are empty."""
+    return np.where(rng.random(records.shape) < 0.5, np.nan, records)
 
 
 def _furthest(setting: Setting, pool: FloatArray, rng: np.random.Generator) -> list[Pair]:
