@@ -19,9 +19,7 @@ import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 
-WRONG = (
-    0.05  # a rule is said that is wrong about so many draws at most, of as many as failed or work, if those are fewer
-)
+WRONG = 0.05  # of the draws that failed, or work if those are fewer: about so many a rule that is said may be wrong
 ALIKE = 0.1  # by chance: neighbours' outcomes, beyond what the parameters say of both, correlate less than so
 FEWEST = 10  # failed draws, and such that work, below which nothing is said: three lie side by side by luck
 _EACH = 2000  # failed draws, and as many that work, to find rules from; all judge them
