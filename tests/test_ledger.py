@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -203,7 +204,7 @@ def test_a_private_size_is_not_written_down(path):
     with sqlite3.connect(path) as connection:
         bodies = [body for (body,) in connection.execute("SELECT body FROM abcdp_entries WHERE kind = 'registered'")]
     connection.close()
-    assert all("7919" not in body for body in bodies)
+    assert not any(re.search(r"(?<![\w.])7919(?![\w.])", body) for body in bodies)  # fresh digests may hold any digits
 
 
 def test_a_name_is_taken_once(where):
