@@ -67,11 +67,14 @@ def test_a_bank_reads_back_as_it_was_made(original):
 
 
 def test_summaries_are_those_of_the_simulated_data():
-    """The rows of shard 1 recomputed by hand from its stream."""
-    bank = abcdp.simulate(batched, MEAN, batch=64, **SMALL)
-    rng = np.random.default_rng(np.random.SeedSequence(7, spawn_key=(1,)))
-    theta = batched.draw(64, rng)
-    data = normal(theta, 40, rng)
+    """The rows of shard 1 recomputed by hand: its parameters have one stream, each batch of datasets another."""
+    bank = abcdp.simulate(batched, MEAN, batch=40, **SMALL)
+
+    def stream(*key):
+        return np.random.default_rng(np.random.SeedSequence(7, spawn_key=key))
+
+    theta = batched.draw(64, stream(1))
+    data = np.concatenate([normal(theta[:40], 40, stream(1, 0)), normal(theta[40:], 40, stream(1, 1))])
     assert np.array_equal(bank.theta[64:128], theta)
     assert np.allclose(bank.rows[64:128, 0], np.clip(data, -5, 5).mean(axis=1), atol=1e-14)
 

@@ -15,7 +15,7 @@ import pytest
 import abcdp
 from abcdp.cli.public import _part
 from abcdp.errors import BankError, ModelError, SimulationWarning, WorkerError
-from abcdp.simulation import executors
+from abcdp.simulation import executors, pieces
 from sample_models import PRIOR, batched, failing, normal, per_draw
 from scale_models import MEAN, SMALL, deadly, once_deadly
 from test_cli import abcdp as command
@@ -90,15 +90,16 @@ def test_a_dask_cluster_from_the_command_line(digest, cluster, tmp_path):
 
 
 class Flaky(Executor):
-    """Runs tasks at once, and loses some of them as a cluster does."""
+    """Runs tasks at once, and loses some pieces of shards as a cluster does."""
 
     def __init__(self, faults):
         self.faults, self.submitted = iter(faults), []
 
     def submit(self, fn, /, *args, **kwargs):
-        self.submitted.append(args[1])
-        future = Future()
-        fault = next(self.faults, None)
+        future, fault = Future(), None
+        if isinstance(args[1], pieces.Job):  # and no trial draw
+            self.submitted.append(args[1])
+            fault = next(self.faults, None)
         if fault is None:
             future.set_result(fn(*args, **kwargs))
         else:
@@ -114,8 +115,9 @@ def test_lost_workers_are_replaced_a_bounded_number_of_times(digest, tmp_path):
     faults = [OSError("connection reset"), KilledWorker("gone"), None, ConnectionResetError("again"), None]
     executor = Flaky(faults)
     assert abcdp.simulate(batched, MEAN, executor=executor, to=tmp_path / "a", **SMALL).digest == digest
-    assert sorted(set(executor.submitted)) == [0, 1, 2, 3, 4]
-    assert len(executor.submitted) == 5 + 3
+    assert sorted({job.number for job in executor.submitted}) == [0, 1, 2, 3, 4]
+    assert sum(job.stop - job.start for job in set(executor.submitted)) == 300
+    assert len(executor.submitted) == len(set(executor.submitted)) + 3
     hopeless = Flaky([OSError("no route to host")] * 100)
     with pytest.raises(WorkerError, match=r"given out 3 times.*no route to host.*simulate again to resume"):
         abcdp.simulate(batched, MEAN, executor=hopeless, to=tmp_path / "b", retries=2, **SMALL)
@@ -126,7 +128,7 @@ def test_a_fault_of_the_program_is_not_tried_again():
     executor = Flaky([ZeroDivisionError("a bug")])
     with pytest.raises(ZeroDivisionError):
         abcdp.simulate(batched, MEAN, executor=executor, workers=1, **SMALL)
-    assert executor.submitted == [0, 1]
+    assert [job.number for job in executor.submitted] == [4, 3]  # all that may be under way
 
 
 def test_a_failed_draw_is_never_simulated_again():
@@ -170,13 +172,13 @@ def test_things_that_are_no_executor_are_named():
 
 
 def test_workers_with_other_software_are_refused(monkeypatch):
-    task = executors.Task(batched, abcdp.simulate(batched, MEAN, **SMALL).header, 7, 64)
+    task = pieces.Task(batched, abcdp.simulate(batched, MEAN, **SMALL).header, 7, 64)
     pickled = executors.pickle.dumps(("abcdp 0.0 with numpy 1.0", executors.pickle_of(task)))
     with pytest.raises(ModelError, match=r"a worker runs abcdp .*; the same versions are needed"):
-        executors.make_remotely(pickled, 0, 64, 0)
+        executors.do_remotely(pickled, pieces.Job(0, 64, 0, 64), 0)
     gone = executors.pickle.dumps((executors._software(), b"cno_such_module\nthing\n."))
     with pytest.raises(ModelError, match="a worker cannot load the model"):
-        executors.make_remotely(gone, 0, 64, 0)
+        executors.do_remotely(gone, pieces.Job(0, 64, 0, 64), 0)
 
 
 def test_workers_keep_the_memory_of_a_batch_where_dask_says_otherwise(monkeypatch):

@@ -8,6 +8,7 @@ itself has that rule. Faults of the store are tried again a few times; that a fi
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
 import re
 import stat
@@ -156,6 +157,9 @@ class Folder(abc.ABC):
     def write(self, name: str, content: bytes) -> None:
         """Put a file in place in one step."""
 
+    def remove(self, name: str) -> None:  # noqa: B027 - a store that keeps everything is one too
+        """Remove a file that is no longer needed and may be gone already; the inner folder goes with its last one."""
+
     @abc.abstractmethod
     def open(self, name: str) -> Any:
         """Return a file to read parts of, which are all that is fetched."""
@@ -213,6 +217,13 @@ class LocalFolder(Folder):
             again(self.named(name), put, refusals)
         except refusals as error:
             raise StorageError(f"{self.named(name)} cannot be written: {error.strerror}.") from error
+
+    def remove(self, name: str) -> None:
+        place = self.path / name
+        place.unlink(missing_ok=True)
+        if place.parent != self.path:
+            with contextlib.suppress(OSError):  # others are in it
+                place.parent.rmdir()
 
     def open(self, name: str) -> Any:
         return open_regular(self.path / name)
@@ -286,12 +297,19 @@ class RemoteFolder(Folder):
 
         again(self.named(name), put)
 
+    def remove(self, name: str) -> None:
+        def drop() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self.filesystem.delete_file(f"{self.root}/{name}")
+
+        again(self.named(name), drop)
+
     def open(self, name: str) -> Any:
         path = f"{self.root}/{name}"
         return again(self.named(name), lambda: self.filesystem.open_input_file(path), (FileNotFoundError,))
 
     def sweep(self) -> None:
-        for info in [*self._list(""), *self._list("shards")]:
+        for info in [*self._list(""), *self._list("shards"), *self._list("pieces")]:
             if info.is_file and info.base_name.endswith(".tmp"):
                 self.filesystem.delete_file(info.path)
 

@@ -1,8 +1,8 @@
-"""Who makes the shards: threads or processes of this machine, or any executor; and what is tried again.
+"""Who works: threads or processes of this machine, or any executor; and what is tried again.
 
 A draw that fails is a result and is never tried again, for that would favour parameters that fail seldom. What fails
-around the draws (a worker that dies, a connection that breaks) is tried again a bounded number of times: a shard is
-made from its own random stream, so it comes out the same whoever makes it, and however often.
+around the draws (a worker that dies, a connection that breaks) is tried again a bounded number of times: every job has
+random streams of its own, so it comes out the same whoever does it, and however often.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import functools
 import math
 import os
 import pickle
+import shutil
+import sys
+import tempfile
+import threading
 import time
 import warnings
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -29,103 +33,77 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
-from dataclasses import dataclass
-from multiprocessing import get_context
-from typing import Any, Literal
+from multiprocessing import connection, get_all_start_methods, get_context, parent_process
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from abcdp._common.storage import Folder
+from abcdp._common.checks import is_whole
 from abcdp._common.version import __version__
-from abcdp.bank import Header, write_shard
-from abcdp.bank.shards import Shard, ShardData, encode_shard
-from abcdp.bank.status import OK
 from abcdp.errors import ModelError, SimulationWarning, WorkerError
 from abcdp.simulation.isolated import pickle_of
 from abcdp.simulation.model import Model
 from abcdp.simulation.script import unguarded_script
 
 Pool = Literal["auto", "threads", "processes"]
-Made = tuple[Shard, ShardData | bytes | None, str]  # a shard, its content where it is sent back, and an error of a draw
+T = TypeVar("T")
+Job = TypeVar("Job", bound=Hashable)
 
+RETRIES = 5
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, in malloc.h
 _SAFE_PATH = "PYTHONSAFEPATH"
 _PATIENCE = 5.0  # seconds between looks at whether the workers are still there
-_PAUSES = (0.0, 0.2, 1.0, 3.0, 5.0)  # seconds before a shard is given out again
+_PAUSES = (0.0, 0.2, 1.0, 3.0, 5.0)  # seconds before a job is given out again
+_WORTH_PROCESSES = 2.0  # seconds of work in all below which no processes are started: a few cores' start takes as long
+_TASKS = 4  # that a worker keeps: the trial draws and the bank of a run, and those of the run before
+# what a process of ours needs, loaded once for all of them; never a user's module, which may have changed since
+_LOADED = ["abcdp.simulation.warm", "abcdp.models", "pyarrow.parquet"]
 
 
-@dataclass(frozen=True)
-class Task:
-    """All that a worker needs to make any shard, and where it goes: to a folder, or back as bytes or as arrays."""
+def carry_out(
+    workers: Workers, task: Callable[[Job], T], jobs: Iterable[Job], retries: int, window: int | None = None
+) -> Iterator[tuple[Job, T]]:
+    """Yield jobs and what became of them, as they are done, with a few under way at a time.
 
-    model: Model
-    header: Header
-    seed: int
-    batch: int
-    folder: Folder | None = None
-    encoded: bool = False
-
-    def make(self, number: int, rows: int) -> Made:
-        """Make one shard."""
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
-        status = np.empty(rows, dtype=np.int8)
-        theta = np.empty((rows, len(self.header.parameters)))
-        encoded = np.full((rows, self.header.width), np.nan)
-        why = ""
-        for start in range(0, rows, self.batch):
-            here = slice(start, min(rows, start + self.batch))
-            theta[here] = self.model.draw(here.stop - here.start, rng)
-            sets, status[here], error = self.model.run(theta[here], self.header.records, rng)
-            why = why or (_text_of(error) if error else "")
-            if sets is None:
-                continue
-            if sets.shape[2] != self.header.columns:
-                raise ModelError(
-                    f"simulator {self.model.name!r} returned {sets.shape[2]} columns, {self.header.columns} before."
-                )
-            fine = status[here] == OK
-            encoded[here][fine] = self.header.distance.encode(sets if fine.all() else sets[fine])
-        data = ShardData(status, theta, encoded)
-        shard = Shard(self.seed, number, rows, int((status != OK).sum()), data.sha256())
-        self.header.check(data, f"shard {number}")
-        if self.folder is not None:
-            write_shard(self.folder, shard, data)
-            return shard, None, why
-        return shard, encode_shard(shard, data) if self.encoded else data, why
-
-
-def make_shards(missing: Mapping[int, int], executor: ShardExecutor, retries: int) -> Iterator[Made]:
-    """Yield shards as they are made, with a few under way at a time, so that memory does not grow with the draws."""
-    waiting = deque(missing.items())
-    running: dict[Future[Made], tuple[int, int]] = {}
-    failed: Counter[int] = Counter()
+    A job is taken from `jobs` only when a worker will soon be free, so that its size may follow what earlier ones took,
+    and memory does not grow with their number.
+    """
+    fresh = iter(jobs)
+    lost: deque[Job] = deque()
+    running: dict[Future[T], Job] = {}
+    failed: Counter[Job] = Counter()
     try:
-        while waiting or running:
-            while waiting and len(running) < executor.window():
-                number, rows = waiting.popleft()
-                running[executor.submit(number, rows, failed[number])] = number, rows
+        while True:
+            while len(running) < (window or workers.window()):
+                job = lost.popleft() if lost else next(fresh, None)
+                if job is None:
+                    break
+                running[workers.submit(task, job, failed[job])] = job
+            if not running:
+                return
             finished, _ = wait(running, timeout=_PATIENCE, return_when=FIRST_COMPLETED)
             if not finished:
-                executor.check()
+                workers.check()
             for future in finished:
-                number, rows = running.pop(future)
+                job = running.pop(future)
                 try:
                     result = future.result()
                 except BaseException as error:
                     if not _is_of_workers(error):
                         raise
-                    failed[number] += 1
-                    if failed[number] > retries:
+                    failed[job] += 1
+                    if failed[job] > retries:
                         raise WorkerError(
-                            f"shard {number} was given out {failed[number]} times and its workers were lost each time, "
-                            f"last: {_text_of(error)}. Either the machines fail, or a draw brings its worker down (out "
+                            f"{job} was given out {failed[job]} times and its workers were lost each time, "
+                            f"last: {text_of(error)}. Either the machines fail, or a draw brings its worker down (out "
                             "of memory?). Finished shards are kept: simulate again to resume."
                         ) from error
-                    executor.recover(future)
-                    time.sleep(_PAUSES[min(failed[number] - 1, len(_PAUSES) - 1)])
-                    waiting.appendleft((number, rows))
+                    workers.recover(future)
+                    time.sleep(_PAUSES[min(failed[job] - 1, len(_PAUSES) - 1)])
+                    lost.append(job)
                 else:
-                    yield result
+                    yield job, result
     finally:
         for future in running:
             future.cancel()
@@ -137,65 +115,77 @@ def _is_of_workers(error: BaseException) -> bool:
     return lost or type(error).__name__ in ("KilledWorker", "ClosedClientError")
 
 
-def _text_of(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return an exception in a line of bounded length."""
     return f"{type(error).__name__}: {error}"[:300]
 
 
-class ShardExecutor(abc.ABC):
-    """Workers that take shards; a context in which they are there."""
+class Workers(abc.ABC):
+    """Those who do jobs; a context in which they are there."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    of_this_machine = True  # and so within reach of its folders
+    fewest_seconds = 0.01  # that a job should take: a hundredth of it goes into giving it out
 
-    def __enter__(self) -> ShardExecutor:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
         return None
 
     def window(self) -> int:
-        """How many shards may be given out at once."""
-        return 2 * self.workers
+        """How many jobs may be given out at once."""
+        return 2 * self.count
 
     @abc.abstractmethod
-    def submit(self, number: int, rows: int, attempt: int) -> Future[Made]:
-        """Give out a shard."""
+    def submit(self, task: Callable[[Job], T], job: Job, attempt: int) -> Future[T]:
+        """Give out a job; where the task has to travel, it does so once."""
 
     def check(self) -> None:  # noqa: B027 - most have nothing to check,
         """Raise where no worker will ever answer again."""
 
-    def recover(self, future: Future[Made]) -> None:  # noqa: B027 - and nothing to recover
-        """Make good the loss of workers that a failed shard showed."""
+    def recover(self, future: Future[Any]) -> None:  # noqa: B027 - and nothing to recover
+        """Make good the loss of workers that a failed job showed."""
 
 
-class _Threads(ShardExecutor):
-    def __init__(self, task: Task, workers: int, executor: Executor | None = None) -> None:
-        super().__init__(workers)
-        self._task = task
-        self._own = ThreadPoolExecutor(workers) if executor is None else None
+class _Threads(Workers):
+    def __init__(self, count: int, executor: Executor | None = None) -> None:
+        super().__init__(count)
+        self._own = ThreadPoolExecutor(count) if executor is None else None
         self._executor = executor or self._own
 
     def __exit__(self, *_: object) -> None:
         if self._own is not None:
             self._own.shutdown()
 
-    def submit(self, number: int, rows: int, attempt: int) -> Future[Made]:
+    def submit(self, task: Callable[[Job], T], job: Job, attempt: int) -> Future[T]:
         assert self._executor is not None  # noqa: S101 - one of the two
-        return self._executor.submit(self._task.make, number, rows)
+        return self._executor.submit(task, job)
 
 
-_worker_task: Task | None = None
+def _start_worker(environment: dict[str, str]) -> None:
+    os.environ.clear()  # the process that this one was forked from may have had another
+    os.environ.update(environment)
+    threading.Thread(target=_follow, daemon=True).start()
 
 
-def _start_worker(pickled: bytes) -> None:
-    global _worker_task
-    os.environ.pop(_SAFE_PATH, None)  # it was for the start of this worker, not for programs that a simulator runs
-    _worker_task = pickle.loads(pickled)  # noqa: S301 - made by the parent process
+def _follow() -> None:
+    """End with the process that this one works for, also in the middle of a draw."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
-def _make_in_worker(number: int, rows: int) -> Made:
-    assert _worker_task is not None  # noqa: S101 - set by the initializer
-    return _worker_task.make(number, rows)
+@functools.lru_cache(maxsize=_TASKS)
+def _task_in(file: str) -> Callable[[Any], Any]:
+    return pickle.loads(Path(file).read_bytes())  # type: ignore[no-any-return]  # noqa: S301 - of the parent process
+
+
+def _do_in_worker(file: str, job: Any) -> Any:
+    return _task_in(file)(job)
 
 
 @contextlib.contextmanager
@@ -215,46 +205,67 @@ def _safe_start() -> Iterator[None]:
             os.environ[_SAFE_PATH] = before
 
 
-class _Processes(ShardExecutor):
-    def __init__(self, task: Task, workers: int) -> None:
-        super().__init__(workers)
-        try:
-            self._pickled = pickle.dumps(task)
-        except Exception as error:
-            raise ModelError(
-                f"model {task.model.name!r} cannot be sent to other processes ({error}); define its functions in a "
-                "module, not inside another function, or say pool='threads'."
-            ) from error
+class _Processes(Workers):
+    """Processes of this machine. They are forked from one that has loaded what they need and runs no threads.
+
+    To fork this one, which runs threads, could deadlock; to start each afresh takes a second of a core.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self._sent: list[tuple[Callable[[Any], Any], str]] = []
+        self._folder = tempfile.mkdtemp(prefix="abcdp-")  # nobody else may write what workers load
         self._pool = self._new_pool()
-        self._submitted: weakref.WeakKeyDictionary[Future[Made], ProcessPoolExecutor] = weakref.WeakKeyDictionary()
+        self._submitted: weakref.WeakKeyDictionary[Future[Any], ProcessPoolExecutor] = weakref.WeakKeyDictionary()
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        # a fresh interpreter per worker: forking a process that runs threads can deadlock
-        with _safe_start():
-            return ProcessPoolExecutor(self.workers, get_context("spawn"), _start_worker, (self._pickled,))
+        context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+        context.set_forkserver_preload(_LOADED)
+        return ProcessPoolExecutor(self.count, context, _start_worker, (dict(os.environ),))
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def submit(self, number: int, rows: int, attempt: int) -> Future[Made]:
+    def _file_of(self, task: Callable[[Any], Any]) -> str:
+        found = next((file for sent, file in self._sent if sent is task), None)
+        if found is None:
+            found = os.path.join(self._folder, str(len(self._sent)))
+            Path(found).write_bytes(_sendable(task, "to other processes", pickle.dumps, "say pool='threads'"))
+            self._sent.append((task, found))
+        return found
+
+    def submit(self, task: Callable[[Job], T], job: Job, attempt: int) -> Future[T]:
+        file = self._file_of(task)
         try:
             with _safe_start():  # workers start when there is something to do
-                future = self._pool.submit(_make_in_worker, number, rows)
-        except BrokenExecutor as error:  # broken meanwhile: the shards under way will say so
+                future = self._pool.submit(_do_in_worker, file, job)
+        except BrokenExecutor as error:  # broken meanwhile: the jobs under way will say so
             future = Future()
             future.set_exception(error)
         self._submitted[future] = self._pool
         return future
 
-    def recover(self, future: Future[Made]) -> None:
+    def recover(self, future: Future[Any]) -> None:
         # all that a broken pool had under way fails together; the first of them replaces it
         if self._submitted.get(future) is self._pool:
             self._pool.shutdown(wait=False)
             self._pool = self._new_pool()
 
 
-@functools.lru_cache(maxsize=2)
-def _task_of(pickled: bytes) -> Task:
+def _sendable(task: Any, where: str, pickled: Callable[[Any], bytes], way: str) -> bytes:
+    try:
+        return pickled(task)
+    except Exception as error:
+        name = getattr(getattr(task, "model", None), "name", "")
+        raise ModelError(
+            f"model {name!r} cannot be sent {where} ({error}); define its functions in a module, not inside another "
+            f"function, or {way}."
+        ) from error
+
+
+@functools.lru_cache(maxsize=_TASKS)
+def _task_of(pickled: bytes) -> Callable[[Any], Any]:
     try:
         software, task = pickle.loads(pickled)  # noqa: S301 - made by whoever runs this worker
         task = pickle.loads(task)  # noqa: S301 - as above
@@ -274,10 +285,10 @@ def _software() -> str:
     return f"abcdp {__version__} with numpy {np.__version__}"
 
 
-def make_remotely(pickled: bytes, number: int, rows: int, attempt: int) -> Made:
-    """Make a shard in a worker that shares nothing with this process; each attempt is a task of its own."""
+def do_remotely(pickled: bytes, job: Any, attempt: int) -> Any:
+    """Do a job in a worker that shares nothing with this process; each attempt is a task of its own."""
     _keep_freed_memory()
-    return _task_of(pickled).make(number, rows)
+    return _task_of(pickled)(job)
 
 
 @functools.cache
@@ -294,26 +305,30 @@ def _keep_freed_memory() -> None:
                 library.mallopt(option, size)
 
 
-class _Remote(ShardExecutor):
+class _Remote(Workers):
     """An executor of the user's: whatever has ``submit`` and returns futures of :mod:`concurrent.futures`."""
 
-    def __init__(self, task: Task, workers: int | None, executor: Any) -> None:
-        super().__init__(workers or getattr(executor, "_max_workers", None) or len(os.sched_getaffinity(0)))
-        try:
-            self._pickled = pickle.dumps((_software(), pickle_of(task)))
-        except Exception as error:
-            raise ModelError(
-                f"model {task.model.name!r} cannot be sent to the executor's workers ({error}); define its functions "
-                "in a module, not inside another function, or install cloudpickle."
-            ) from error
-        self._executor = executor
+    of_this_machine = False
 
-    def submit(self, number: int, rows: int, attempt: int) -> Future[Made]:
+    def __init__(self, count: int | None, executor: Any) -> None:
+        super().__init__(count or getattr(executor, "_max_workers", None) or len(os.sched_getaffinity(0)))
+        self._executor = executor
+        self._sent: tuple[Callable[[Any], Any], bytes] | None = None
+
+    @property
+    def fewest_seconds(self) -> float:  # type: ignore[override]
+        """A hundred jobs a second are what a scheduler hands out with ease."""
+        return max(0.1, self.count / 100)
+
+    def submit(self, task: Callable[[Job], T], job: Job, attempt: int) -> Future[T]:
+        if self._sent is None or self._sent[0] is not task:
+            made = _sendable(task, "to the executor's workers", pickle_of, "install cloudpickle")
+            self._sent = task, pickle.dumps((_software(), made))
         try:
-            return self._executor.submit(make_remotely, self._pickled, number, rows, attempt)  # type: ignore[no-any-return]
+            return self._executor.submit(do_remotely, self._sent[1], job, attempt)  # type: ignore[no-any-return]
         except BrokenExecutor as error:
             raise WorkerError(
-                f"the executor is broken ({_text_of(error)}). Finished shards are kept: simulate again, with a new "
+                f"the executor is broken ({text_of(error)}). Finished shards are kept: simulate again, with a new "
                 "executor, to resume."
             ) from error
 
@@ -321,17 +336,17 @@ class _Remote(ShardExecutor):
 class _Dask(_Remote):
     """A cluster of :mod:`distributed`, by its client."""
 
-    def __init__(self, task: Task, workers: int | None, client: Any, executor: Any) -> None:
-        super().__init__(task, workers, executor)
+    def __init__(self, count: int | None, client: Any, executor: Any) -> None:
+        super().__init__(count, executor)
         self._client = client
-        self._counted = -math.inf if workers is None else math.inf
+        self._counted = -math.inf if count is None else math.inf
 
     def window(self) -> int:
         now = time.monotonic()
         if now - self._counted >= _PATIENCE and self._client.status == "running":  # workers come and go
             self._counted = now
             with contextlib.suppress(OSError):
-                self.workers = max(1, sum(self._client.nthreads().values()))
+                self.count = max(1, sum(self._client.nthreads().values()))
         return super().window()
 
     def check(self) -> None:
@@ -341,36 +356,96 @@ class _Dask(_Remote):
                 "scheduler that runs, to resume."
             )
 
-    def submit(self, number: int, rows: int, attempt: int) -> Future[Made]:
+    def submit(self, task: Callable[[Job], T], job: Job, attempt: int) -> Future[T]:
         self.check()
-        return super().submit(number, rows, attempt)
+        return super().submit(task, job, attempt)
 
-    def recover(self, future: Future[Made]) -> None:
+    def recover(self, future: Future[Any]) -> None:
         self.check()
 
 
-def executor_for(task: Task, shards: int, workers: int | None, pool: Pool, executor: Any) -> ShardExecutor:
-    """Return the workers to use: those of an executor, or threads or processes of this machine."""
-    if pool not in ("auto", "threads", "processes"):
-        raise ModelError(f"pool={pool!r}: choose auto, threads or processes.")
-    if executor is not None:
-        return _remote_executor_for(task, workers, executor)
-    workers = min(workers or len(os.sched_getaffinity(0)), max(1, shards))
-    importable = getattr(task.model.simulator, "__module__", "__main__") != "__main__"
-    one_process = task.model.engine.threads or not importable or workers == 1
-    if pool == "threads" or (pool == "auto" and one_process) or not _can_start_processes(task, pool):
-        return _Threads(task, workers)
-    return _Processes(task, workers)
+class Crew:
+    """The workers of a run, the same for all that it simulates: chosen once it is known what there is to do."""
+
+    def __init__(
+        self,
+        model: Model,
+        workers: int | None = None,
+        pool: Pool = "auto",
+        executor: Any = None,
+        retries: int = RETRIES,
+    ) -> None:
+        if pool not in ("auto", "threads", "processes"):
+            raise ModelError(f"pool={pool!r}: choose auto, threads or processes.")
+        if not (workers is None or is_whole(workers, 1)):
+            raise ModelError(f"workers={workers!r}: a whole number of at least 1.")
+        if not is_whole(retries, 0):
+            raise ModelError(f"retries={retries!r}: a whole number of at least 0.")
+        self.retries = retries
+        self._model, self._workers, self._pool, self._executor = model, workers, pool, executor
+        self._chosen: Workers | None = None
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        chosen, self._chosen = self._chosen, None
+        try:
+            if chosen is not None:
+                chosen.__exit__(*error)
+        finally:
+            self._model.close()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the choice depends on how long a draw takes: the first then belongs into this process."""
+        return self._chosen is None and self._executor is None and self._pool == "auto" and self._apart
+
+    @property
+    def _apart(self) -> bool:
+        return not self._model.engine.threads and self._most > 1
+
+    @property
+    def _most(self) -> int:
+        return self._workers or len(os.sched_getaffinity(0))
+
+    def workers(self, draws: int, seconds: float = math.inf) -> Workers:
+        """Return the workers for so many draws that take so many seconds each; once chosen, they stay."""
+        if self._chosen is None:
+            self._chosen = self._choose(draws, draws * seconds)
+        return self._chosen
+
+    def _choose(self, draws: int, seconds: float) -> Workers:
+        if self._executor is not None:
+            return _remote_workers(self._workers, self._executor)
+        count = max(1, min(self._most, draws))
+        if self._pool == "auto" and self._apart and seconds < _WORTH_PROCESSES:
+            return _Threads(1)
+        auto = self._pool == "auto" and not (self._apart and _is_importable(self._model))
+        if self._pool == "threads" or auto or not _can_start_processes(self._model, self._pool):
+            return _Threads(count)
+        return _Processes(count)
 
 
-def _can_start_processes(task: Task, pool: Pool) -> bool:
+def _is_importable(model: Model) -> bool:
+    """Whether another process can load a simulator."""
+    if getattr(model.simulator, "__module__", "__main__") == "__main__":
+        return False
+    try:
+        pickle.dumps(model)
+    except Exception:
+        return False
+    return True
+
+
+def _can_start_processes(model: Model, pool: Pool) -> bool:
     """Whether new processes would not run a script again that simulates; said where they would."""
     script = unguarded_script()
     if script is None:
         return True
     why = (
         f"{script} simulates outside of if __name__ == '__main__':, and every process for simulator "
-        f"{task.model.name!r} would run the script again"
+        f"{model.name!r} would run the script again"
     )
     if pool == "processes":
         raise ModelError(f"{why}. Put the call under that line, or say pool='threads'.")
@@ -378,22 +453,30 @@ def _can_start_processes(task: Task, pool: Pool) -> bool:
         f"{why}; threads are used, which are slow where a simulator is plain Python. Put the call under that line, or "
         "say pool='threads' where they will do.",
         SimulationWarning,
-        stacklevel=5,
+        stacklevel=levels_to_caller(),
     )
     return False
 
 
-def _remote_executor_for(task: Task, workers: int | None, executor: Any) -> ShardExecutor:
+def levels_to_caller() -> int:
+    """Return how many levels above who asks the code of a user stands."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "abcdp":
+        frame, levels = frame.f_back, levels + 1
+    return levels
+
+
+def _remote_workers(count: int | None, executor: Any) -> Workers:
     if type(executor).__module__.partition(".")[0] == "distributed":
         given: Callable[..., Any] | None = getattr(executor, "get_executor", None)
         client = executor if given is not None else getattr(executor, "_client", None)
         if client is None or getattr(client, "asynchronous", False):
             raise ModelError(f"executor={executor!r}: give a distributed.Client that is not asynchronous.")
-        return _Dask(task, workers, client, given(pure=False) if given is not None else executor)
+        return _Dask(count, client, given(pure=False) if given is not None else executor)
     if not callable(getattr(executor, "submit", None)):
         raise ModelError(
             f"executor={executor!r} has no submit; give an executor of concurrent.futures or a dask client."
         )
     if isinstance(executor, ThreadPoolExecutor):
-        return _Threads(task, workers or executor._max_workers, executor)
-    return _Remote(task, workers, executor)
+        return _Threads(count or executor._max_workers, executor)
+    return _Remote(count, executor)

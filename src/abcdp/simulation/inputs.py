@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from abcdp._common.arrays import FloatArray
+from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp.bank.status import OK
 from abcdp.errors import SimulationWarning
+from abcdp.simulation.executors import levels_to_caller
 from abcdp.simulation.model import Model
 
-_ANOTHER = (1 << 31, 1)
+
+class Outcome(Protocol):
+    """What a call of a simulator returned."""
+
+    @property
+    def sets(self) -> FloatArray | None: ...
+
+    @property
+    def fine(self) -> BoolArray: ...
 
 
-def warn_of_ignored_inputs(
-    model: Model,
-    theta: FloatArray,
-    records: int,
-    rng: np.random.Generator,
-    sets: FloatArray,
-    status: npt.NDArray[np.int8],
-    stacklevel: int,
-) -> None:
-    """Call a simulator with another stream and with other parameters, and say where its data stay the same.
-
-    `rng` is in the state in which it simulated `sets`.
-    """
-    fine = status == OK
-    another = np.random.default_rng(np.random.SeedSequence(0, spawn_key=_ANOTHER))
-    if _same(sets, model.run(theta, records, another), fine):
+def warn_of_ignored_inputs(model: Model, first: Outcome, another: Outcome, exchanged: Outcome | None) -> None:
+    """Say where the data stayed the same with another stream, or with other rows of theta but for the first."""
+    if _same(first, another):
         warnings.warn(
             f"simulator {model.name!r} gave the same data with another rng. If it is random it seeds itself, as "
             "default_rng(0) and numpy.random.seed(0) do: all draws then share their randomness, and posteriors are "
             "wrong and too narrow. Use the rng that is passed in. If it is deterministic, all is well.",
             SimulationWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=levels_to_caller(),
         )
-        return
-    if model.engine.per_draw or len(theta) < 3:
-        return
-    others = theta[np.r_[0, len(theta) - 1 : 0 : -1]]
-    if (others != theta).any() and _same(sets, model.run(others, records, copy.deepcopy(rng)), fine):
+    elif exchanged is not None and _same(first, exchanged):
         warnings.warn(
             f"simulator {model.name!r} gave the same data when rows of theta but the first were exchanged: it seems to "
             "look at one row alone, or at none. Use a row for each draw, as theta[:, :1], or say Model(..., "
             "vectorised=False).",
             SimulationWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=levels_to_caller(),
         )
 
 
@@ -69,10 +60,9 @@ def rows_that_work(model: Model, theta: FloatArray, records: int) -> str:
     )
 
 
-def _same(
-    sets: FloatArray, outcome: tuple[FloatArray | None, npt.NDArray[np.int8], object], fine: npt.NDArray[np.bool_]
-) -> bool:
-    data, status, _ = outcome
-    if data is None or data.shape != sets.shape or not np.array_equal(status == OK, fine):
+def _same(one: Outcome, other: Outcome) -> bool:
+    if one.sets is None or other.sets is None or one.sets.shape != other.sets.shape:
         return False
-    return np.array_equal(data[fine], sets[fine], equal_nan=True)
+    if not np.array_equal(one.fine, other.fine):
+        return False
+    return np.array_equal(one.sets[one.fine], other.sets[one.fine], equal_nan=True)

@@ -168,11 +168,16 @@ def _answer(simulator: Callable[..., Any], theta: Any, records: int, rng: np.ran
     try:
         return "made", as_array(simulator(theta, records, rng))
     except Exception as error:
-        try:
-            pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-        except Exception:
-            return "raised", RuntimeError(f"{type(error).__name__}: {error}")
-        return "raised", error
+        return "raised", sendable(error)
+
+
+def sendable(error: Exception) -> Exception:
+    """Return an exception, or its words where it could not be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _follow(parent: int) -> None:

@@ -1,7 +1,7 @@
 """Making a bank: prior draws, simulations and their encodings, shard by shard.
 
-Every shard has a fixed number and its own random stream, so the bank is the same whatever the number of workers and
-wherever they are, and to resume is to make the shards that are missing.
+Every shard has a fixed number, and every batch of it a random stream of its own, so the bank is the same whatever the
+number of workers and wherever they are, and to resume is to make the shards that are missing.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ from abcdp.bank import (
     header_from_json,
     read_manifest,
     write_manifest,
-    write_shard_file,
 )
 from abcdp.bank.failures import failures_in_words, where_draws_fail
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.storage import SHARDS
 from abcdp.distance import Distance
 from abcdp.errors import BankError, ModelError, SimulationWarning
-from abcdp.simulation.executors import Pool, Task, executor_for, make_shards
+from abcdp.simulation.batches import BATCH_VALUES, Batches, batches_for, batches_from_json, power_of_two
+from abcdp.simulation.executors import RETRIES, Crew, Pool
 from abcdp.simulation.model import Model
+from abcdp.simulation.pieces import STREAMS, Making, Task
 from abcdp.simulation.pilot import CLOSE, trial_draws
 
-_BATCH_VALUES = 1 << 18  # numbers simulated at once: 2 MiB, within a core's cache
 _SHARD_BYTES = 8 << 20
 _SHARD_ROWS = 1024
 _READERS = 8  # shards of an earlier run that are checked at once
-_RETRIES = 5
 _SAID_FIRST = ("model", "parameters", "prior")
 _NOT_COMPARED = ("software", "pilot", "shards", "digest", "extending", "merging", "merged")
 
@@ -63,7 +62,7 @@ def simulate(
     pool: Pool = "auto",
     shard: int | None = None,
     batch: int | None = None,
-    retries: int = _RETRIES,
+    retries: int = RETRIES,
     progress: bool | None = None,
 ) -> Bank:
     """Draw parameters from the prior, simulate a dataset for each, and keep their encodings as a bank.
@@ -84,35 +83,34 @@ def simulate(
         Its draws stay as they are and come first, so releases made with it stay valid, and it can be read meanwhile; an
         interrupted extension is resumed by the same call.
     executor
-        Who makes the shards: an executor of :mod:`concurrent.futures` or like one (also mpi4py's), or a
+        Who simulates: an executor of :mod:`concurrent.futures` or like one (also mpi4py's), or a
         :class:`distributed.Client` of a Dask cluster. Workers need the model importable or, with cloudpickle, anything;
-        they send the shards back, so they need no access to `to`.
+        they send the draws back, so they need no access to `to`.
     workers
-        How many shards are made at once; one per core, or as many as the executor has, by default. The result does not
-        depend on it.
+        How many work at once; one per core, or as many as the executor has, by default. They make pieces of shards,
+        of a size that suits the simulator's time. The result does not depend on it.
     pool
         Without an executor: ``"threads"`` suits simulators that spend their time in numpy or compiled code,
         ``"processes"`` those in plain Python (the model must then be importable by other processes). ``"auto"`` takes
-        processes for per-draw simulators of an importable module and threads otherwise. A script that starts processes
-        does so under ``if __name__ == "__main__":``; without that line ``"auto"`` warns and takes threads.
+        processes for per-draw simulators of an importable module where there is work for seconds, and threads
+        otherwise. A script that starts processes does so under ``if __name__ == "__main__":``; without that line
+        ``"auto"`` warns and takes threads.
     shard, batch
-        Draws per shard (what a crash can lose) and per call of a vectorised simulator. Both are part of the recipe:
-        another value gives another bank of the same law.
+        Draws per shard (per file) and per random stream, which is per call of a vectorised simulator. Both are part of
+        the recipe: another value gives another bank of the same law. By default there are some hundred batches or
+        more, so that slow simulators have work for many workers, and no larger ones than suit a core's cache. A crash
+        loses the shards under way, of simulators that take seconds only the batches under way.
     retries
-        How often a shard is given out again after its worker was lost. A draw that fails is never simulated again.
+        How often a piece is given out again after its worker was lost. A draw that fails is never simulated again.
     progress
         Whether to show a bar; by default on a terminal.
     """
-    workers = _at_least("workers", workers, 1)
-    _at_least("retries", retries, 0)
-    try:
-        run = _begin(model, distance, draws, records, seed, to, more, shard, batch)
+    with Crew(model, workers, pool, executor, retries) as crew:
+        run = _begin(crew, model, distance, draws, records, seed, to, more, shard, batch)
         made: dict[int, tuple[Shard, ShardData | None]] = {s.number: (s, None) for s in run.existing_shards()}
         errors: dict[int, str] = {}
-        for key, data, error in run.make(set(made), executor, workers, pool, retries, progress):
+        for key, data, error in run.make(set(made), crew, progress):
             made[key.number], errors[key.number] = (key, data), error
-    finally:
-        model.close()
     ordered = [made[number] for number in run.sizes]
     if run.folder is None:
         bank = Bank.from_memory(run.header, [(s, d) for s, d in ordered if d is not None])
@@ -137,7 +135,7 @@ def simulate_part(
     pool: Pool = "auto",
     shard: int | None = None,
     batch: int | None = None,
-    retries: int = _RETRIES,
+    retries: int = RETRIES,
     progress: bool | None = None,
 ) -> tuple[int, int]:
     """Make part i of n of a bank (i from 1): every n-th shard, for batch systems that run n jobs without a scheduler.
@@ -149,16 +147,11 @@ def simulate_part(
     i, n = part
     if not 1 <= i <= n:
         raise ModelError(f"part {i}/{n}: write i/n with i from 1 to n.")
-    workers = _at_least("workers", workers, 1)
-    _at_least("retries", retries, 0)
-    try:
-        run = _begin(model, distance, draws, records, seed, to, None, shard, batch)
+    with Crew(model, workers, pool, executor, retries) as crew:
+        run = _begin(crew, model, distance, draws, records, seed, to, None, shard, batch)
         mine = replace(run, sizes={number: rows for number, rows in run.sizes.items() if number % n == i - 1})
         present = {s.number for s in mine.existing_shards()}
-        made = mine.make(present, executor, workers, pool, retries, progress)
-        errors = {shard.number: error for shard, _, error in made}
-    finally:
-        model.close()
+        errors = {shard.number: error for shard, _, error in mine.make(present, crew, progress)}
     there = list(run.existing_shards(content=False))
     if len(there) == len(run.sizes):
         run.close(there)
@@ -188,6 +181,7 @@ class _Run:
     sizes: dict[int, int]
     began: dict[str, Any]
     extends: bool
+    seconds: float  # what a trial draw took
 
     @property
     def header(self) -> Header:
@@ -209,29 +203,17 @@ class _Run:
             yield from (shard for shard in readers.map(look, self.sizes) if shard is not None)
 
     def make(
-        self, present: set[int], executor: Any, workers: int | None, pool: Pool, retries: int, progress: bool | None
+        self, present: set[int], crew: Crew, progress: bool | None
     ) -> Iterator[tuple[Shard, ShardData | None, str]]:
         """Make the shards that are not present, and write them where there is a folder."""
-        missing = {number: rows for number, rows in self.sizes.items() if number not in present}
-        # workers of this machine write themselves; others may not reach the folder: what they send back has one writer
-        task = replace(
-            self.task,
-            folder=self.folder if executor is None else None,
-            encoded=executor is not None and self.folder is not None,
-        )
         total = sum(self.sizes.values())
-        with (
-            progress_bar(f"simulating {self.task.model.name}", total, progress) as advance,
-            executor_for(task, len(missing), workers, pool, executor) as shard_executor,
-        ):
-            advance(total - sum(missing.values()))
-            for shard, data, error in make_shards(missing, shard_executor, retries):
-                if isinstance(data, bytes):
-                    assert self.folder is not None  # noqa: S101 - asked for bytes only then
-                    write_shard_file(self.folder, shard, data)
-                    data = None
-                yield shard, data, error
-                advance(shard.rows)
+        missing = total - sum(self.sizes[number] for number in present)
+        making = Making(self.task, self.folder, self.sizes, present, crew.workers(missing, self.seconds), self.seconds)
+        with progress_bar(f"simulating {self.task.model.name}", total, progress) as advance:
+            advance(total - missing)
+            for made in making.shards(crew.retries, advance):
+                assert made.shard is not None and not isinstance(made.data, bytes)  # noqa: S101, PT018 - complete ones
+                yield made.shard, made.data, made.why
 
     def close(self, shards: list[Shard]) -> None:
         """Write the manifest of the finished bank."""
@@ -247,6 +229,7 @@ class _Run:
 
 
 def _begin(
+    crew: Crew,
     model: Model,
     distance: Distance | None,
     draws: int | None,
@@ -267,15 +250,17 @@ def _begin(
         began, stages = _extension_of(began, folder, draws, _whole("more", more, 1))
         recipe = began["recipe"]
         records, seed = records or began["records"], recipe["seed"] if seed is None else seed
-        shard, batch = shard or recipe["shard"], batch or recipe["batch"]
+        shard = shard or recipe["shard"]
         if distance is None and folder is not None:
             distance = header_from_json(began, folder, None).distance
     distance = distance if distance is not None else model.distance
     if distance is None:
         raise ModelError(f"model {model.name!r} has no distance of its own; pass one, such as abcdp.MMD(...).")
     records, seed = _whole("records", records, 1), _whole("seed", seed, 0)
+    streams = _rule_of_streams(began, folder)
 
-    pilot_theta, pilot = trial_draws(model, distance, records, seed, most=_BATCH_VALUES // records)
+    trial = trial_draws(crew, model, distance, records, seed, sum(stages), streams, most=BATCH_VALUES // records)
+    pilot = trial.sets
     columns = pilot.shape[2]
     header = Header(
         model=model.name,
@@ -289,18 +274,47 @@ def _begin(
         time_limit=model.time_limit,
         support=model.support,
     )
-    shard = shard or _power_of_two(min(_SHARD_ROWS, _SHARD_BYTES // (8 * header.width)))
-    batch = batch or _power_of_two(min(shard, _BATCH_VALUES // (records * header.columns)))
+    shard = shard or power_of_two(min(_SHARD_ROWS, _SHARD_BYTES // (8 * header.width)))
+    if batch is not None:
+        batches = Batches(shard, batch)
+    elif more is not None:
+        batches = _batches_of(began, shard, folder)
+    elif streams == 1:
+        batches = Batches(shard, power_of_two(min(shard, BATCH_VALUES // (records * header.columns))))
+    else:
+        batches = batches_for(model, records * header.columns, shard)
+    recipe = {"seed": seed, "draws": _draws_to_json(stages), "shard": shard, "batch": batches.to_json()}
     manifest = {
         **header.to_json(),
-        "recipe": {"seed": seed, "draws": _draws_to_json(stages), "shard": shard, "batch": batch},
-        "pilot": {"theta": pilot_theta[0].tolist(), "row": header.distance.encode(pilot[:1])[0, :8].tolist()},
+        "recipe": recipe if streams == 1 else recipe | {"streams": streams},
+        "pilot": {"theta": trial.theta[0].tolist(), "row": header.distance.encode(pilot[:1])[0, :8].tolist()},
         "software": {"abcdp": __version__, "numpy": np.__version__},
     }
     if folder is not None:
         _open_manifest(folder, began, manifest, extend=more is not None)
-    task = Task(model, header, seed, batch)
-    return _Run(task, folder, manifest, _sizes(stages, shard), began or {}, extends=more is not None)
+    task = Task(model, header, seed, batches, streams)
+    return _Run(task, folder, manifest, _sizes(stages, shard), began or {}, more is not None, trial.seconds)
+
+
+def _rule_of_streams(began: dict[str, Any] | None, folder: Folder | None) -> int:
+    """Return the rule by which a bank's random streams are made: an earlier bank goes on with its own."""
+    recipe = None if began is None else began.get("recipe")
+    if not isinstance(recipe, dict):
+        return STREAMS
+    streams = recipe.get("streams", 1)
+    if streams not in (1, STREAMS):
+        raise BankError(
+            f"{folder} was made by a rule of random streams that this version does not know ({streams!r}); update "
+            "abcdp to go on with it."
+        )
+    return int(streams)
+
+
+def _batches_of(began: Mapping[str, Any] | None, shard: int, folder: Folder | None) -> Batches:
+    found = None if began is None else batches_from_json(shard, began["recipe"]["batch"])
+    if found is None:
+        raise BankError(f"{folder}: its recipe does not say how many draws make a batch; it was edited or damaged.")
+    return found
 
 
 def _knowing_missing(distance: Distance, model: Model, columns: int) -> Distance:
@@ -355,7 +369,7 @@ def _extension_of(
     if began.get("digest") is None:
         raise BankError(f"{folder} is unfinished: simulate again with the same arguments, then extend it.")
     stages = recipe["draws"] if isinstance(recipe["draws"], list) else [recipe["draws"]]
-    for value in (*stages, recipe["seed"], recipe["shard"], recipe["batch"]):
+    for value in (*stages, recipe["seed"], recipe["shard"]):
         _whole("recipe", value, 0)
     # where the last shard is full the next run goes on as if it were one; a shorter one stays as it is
     whole = stages[-1] % recipe["shard"] == 0
@@ -388,10 +402,6 @@ def _whole(name: str, value: Any, low: int) -> int:
 
 def _at_least(name: str, value: int | None, low: int) -> int | None:
     return None if value is None else _whole(name, value, low)
-
-
-def _power_of_two(most: int) -> int:
-    return 1 << max(0, most.bit_length() - 1)
 
 
 def _check_same(began: dict[str, Any], asked: dict[str, Any], folder: Folder) -> None:

@@ -1,0 +1,13 @@
+"""What a worker process needs, loaded before it is there: it is forked from one that has imported this.
+
+The first call of any compiled loop sets numba up, half a second of a core; forked processes have it behind them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import abcdp.simulation.executors  # noqa: F401 - what workers run
+from abcdp._kernels import kernels
+
+kernels().mixture(np.ones((1, 1)), 1, 0)
