@@ -48,6 +48,13 @@ def marks_and_hangs(theta, records, rng):
     time.sleep(600)
 
 
+def lengthy_normal(theta, records, rng):
+    """Take 0.05 s, which pays for a process."""
+    time.sleep(0.05)
+    return one_normal(theta, records, rng)
+
+
+lengthy = abcdp.Model(prior=PRIOR, simulator=lengthy_normal, vectorised=False)
 hanging = abcdp.Model(prior=PRIOR, simulator=marks_and_hangs, vectorised=False, time_limit=500.0)
 limited = abcdp.Model(prior=PRIOR, simulator=troubled, vectorised=False, time_limit=2.0)
 deadly = abcdp.Model(prior=PRIOR, simulator=crashes_its_worker)
