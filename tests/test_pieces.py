@@ -23,6 +23,7 @@ import abcdp
 from abcdp.errors import BankError, ModelError, SimulationWarning
 from abcdp.simulation import executors, pieces
 from abcdp.simulation.batches import Batches, batches_for, batches_from_json
+from abcdp.simulation.datasets import Datasets
 from abcdp.simulation.pieces import Making, Pace, Task
 from sample_models import PRIOR, batched, failing, normal, one_normal, per_draw
 from scale_models import MEAN, limited, program
@@ -258,7 +259,8 @@ def interrupted(folder, monkeypatch, at=10):
     monkeypatch.setattr(Pace, "draws", lambda self: 4)
     with pytest.raises(ModelError, match="power"):
         made_by(Stops(at), folder)
-    return sorted(path.name for path in folder.glob("pieces/*"))
+    (folder / "pieces" / "7-000000-4-8.parquet").unlink(missing_ok=True)  # it was under way, and may have come in
+    return sorted(path.name for path in folder.glob("pieces/[0-9]*"))
 
 
 def made_by(simulator, folder):
@@ -291,7 +293,7 @@ def test_a_shard_whose_pieces_are_all_there_is_only_written(tmp_path, monkeypatc
     with pytest.raises(ModelError, match="disk"):
         made_by(Stops(), folder)
     # the last piece went straight into its shard, which was lost with it
-    assert len(list(folder.glob("pieces/*"))) == 15
+    assert len(list(folder.glob("pieces/[0-9]*"))) == 15
     monkeypatch.setattr(pieces.Making, "_finish", replaced)
     monkeypatch.setattr(Pace, "draws", lambda self: 1000)
     assert made_by(Stops(), folder).digest == expected
@@ -322,7 +324,7 @@ def test_pieces_that_are_not_what_they_say_are_made_again(tmp_path, monkeypatch,
     else:
         shutil.copy(piece, piece.with_name("7-000000-24-32.parquet"))
     assert made_by(Stops(), folder).digest == expected
-    left = [path.name for path in folder.glob("pieces/*")]
+    left = [path.name for path in folder.glob("pieces/[0-9]*")]
     assert left == (["7-000000-now.parquet"] if fault == "a word" else [])
 
 
@@ -340,7 +342,7 @@ def test_pieces_of_other_jobs_are_left_alone(tmp_path, monkeypatch, expected):
     folder = tmp_path / "bank"
     kept = interrupted(folder, monkeypatch)
     abcdp.simulate_part(per_draw, MEAN, part=(2, 2), to=folder, **SOME)
-    assert sorted(path.name for path in folder.glob("pieces/*")) == kept
+    assert sorted(path.name for path in folder.glob("pieces/[0-9]*")) == kept
     abcdp.simulate_part(per_draw, MEAN, part=(1, 2), to=folder, **SOME)
     assert abcdp.Bank(folder).digest == expected
     assert not (folder / "pieces").exists()
@@ -365,7 +367,7 @@ def test_a_killed_run_loses_the_pieces_under_way_and_its_workers_end(tmp_path, p
     for least in (5, 20):
         run = subprocess.Popen([sys.executable, str(script), str(folder), pool], env=environment)
         deadline = time.monotonic() + 60
-        while len(found := list(folder.glob("pieces/*"))) < least:
+        while len(found := list(folder.glob("pieces/[0-9]*"))) < least:
             assert run.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -435,3 +437,39 @@ def test_the_first_error_is_that_of_the_first_draw(monkeypatch):
     first = next(mu for mu in per_draw.draw(64, stream(0))[:, 0] if mu > 0.5)
     with pytest.warns(SimulationWarning, match=f"the first: ArithmeticError: at {first:.6f}"):
         abcdp.simulate(abcdp.Model(PRIOR, picky, vectorised=False), MEAN, workers=3, pool="threads", **SOME)
+
+
+# -- what is simulated beside banks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [batched, per_draw, failing])
+def test_datasets_at_given_parameters_do_not_depend_on_the_workers(model, monkeypatch):
+    theta = model.draw(120, stream(1))
+    dice = random.Random(4)
+    monkeypatch.setattr(executors, "_WORTH_PROCESSES", 0.0)
+    found = []
+    told = []
+    for workers, pool in ((1, "auto"), (3, "threads"), (2, "processes"), (2, "auto")):
+        with executors.Crew(model, workers, pool) as crew:
+            datasets = Datasets(crew, model, 5, 1, np.asarray)
+            made = datasets(theta, np.random.default_rng(2), lambda steps, said="": told.append(steps))
+        assert np.array_equal(np.concatenate([one.status for one in made]), made_status(model, theta))
+        found.append(np.concatenate([one.values for one in made if one.values is not None]))
+        monkeypatch.setattr(Pace, "draws", lambda self: dice.choice([1, 2, 40]))
+    assert all(np.array_equal(found[0], other) for other in found)
+    assert sum(told) == 4 * 120
+    rows = np.concatenate([one.rows for one in made])
+    assert np.array_equal(rows, np.flatnonzero(made_status(model, theta) == 0))
+
+
+def made_status(model, theta):
+    if model is not failing:
+        return np.zeros(len(theta))
+    return np.select([theta[:, 0] > 1.0, theta[:, 0] <= -1.0], [1, 2], 0)
+
+
+def test_one_dataset_starts_nobody(monkeypatch):
+    monkeypatch.setattr(executors, "_Threads", None)
+    with executors.Crew(batched) as crew:
+        (made,) = Datasets(crew, batched, 5, 1, np.asarray)(np.zeros((1, 2)) + 1, np.random.default_rng(2))
+    assert made.values.shape == (1, 5, 1)

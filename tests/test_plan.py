@@ -271,14 +271,15 @@ def own(simulated, observed):
 )
 def test_pretended_observations_are_compared_as_data_would_be(distance):
     """The bank holds encodings only: that of a draw must give the distances that its dataset gives."""
-    kept = []
+    kept = {}
 
     def simulator(theta, records, rng):
-        kept.append(rng.normal(theta[:, :1], theta[:, 1:], size=(len(theta), records)))
-        return kept[-1]
+        data = rng.normal(theta[:, :1], theta[:, 1:], size=(len(theta), records))
+        kept.update(zip(map(tuple, theta), data, strict=True))
+        return data
 
     bank = abcdp.simulate(abcdp.Model(batched.prior, simulator), distance, draws=30, records=20, seed=5, workers=1)
-    data = np.concatenate(kept)[-30:]  # the first are trial draws
+    data = [kept[tuple(theta)] for theta in bank.theta]
     draws = Draws(bank)
     for row, reference in zip((3, 17), draws.references(np.array([3, 17])), strict=True):
         found = bank.distance.compare(bank.rows, reference)
@@ -356,7 +357,7 @@ def realised(bank, mechanisms, count, seed):
 
 @pytest.mark.statistical(alpha=1e-4)
 def test_predictions_come_true_and_the_threshold_is_near_the_best(bank, alpha):
-    """False failures: alpha (normal approximation). With these sizes 10% plus twice the standard errors are more than
+    """False failures: alpha (normal approximation). With these sizes 10% plus 2.2 standard errors are more than
     4 of their root of squares, and the thresholds are compared at alpha / 4 each.
 
     Power: a prediction that is off by a third is caught with probability 0.99.
@@ -369,7 +370,7 @@ def test_predictions_come_true_and_the_threshold_is_near_the_best(bank, alpha):
         errors = realised(bank, [made.mechanism, *grid], 300, seed)
         found, predicted = Estimate.root_of(errors[:, 0]), made.chosen.error
         spread = math.hypot(predicted.error, found.error)
-        allowed = 0.1 * found.mean + 2 * spread
+        allowed = 0.1 * found.mean + 2.2 * spread
         print(f"predicted {predicted}, realised {found}, allowed {allowed / spread:.1f} standard errors")
         assert stats.norm.sf(allowed / spread) < alpha / 8
         assert abs(predicted.mean - found.mean) <= allowed
@@ -751,9 +752,9 @@ def realised_release(bank, mechanism, count, draws, seed):
 
 @pytest.mark.statistical(alpha=1e-4)
 def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank, tmp_path, alpha):
-    """False failures: alpha (normal approximation; the allowed deviation is more than 4 standard errors).
+    """False failures: alpha (normal approximation; the allowed deviation is more than 3.9 standard errors).
 
-    Power: a prediction that is off by a third is caught with probability 0.99.
+    Power: a prediction that is off by a third is caught with probability 0.97.
     """
     made = abcdp.plan(bank, epsilon=0.3, unit=UNIT, accept=10, learned_to=tmp_path / "learned", progress=False)
     assert made.mechanism == PrivateSummary(0.3)
@@ -780,7 +781,7 @@ def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank,
     found = Estimate.root_of(realised_release(learned, made.mechanism, 150, 10, 51))
     predicted = made.chosen.error
     spread = math.hypot(predicted.error, found.error)
-    allowed = 0.1 * found.mean + 2 * spread
+    allowed = 0.1 * found.mean + 2.2 * spread
     print(f"predicted {predicted}, realised {found}, allowed {allowed / spread:.1f} standard errors")
     assert stats.norm.sf(allowed / spread) < alpha / 2
     assert abs(predicted.mean - found.mean) <= allowed

@@ -85,6 +85,13 @@ def test_latent_maps_have_the_law_of_the_prior():
         ).latent_dimension
 
 
+def test_it_does_not_depend_on_the_workers(bank):
+    release, _ = released(bank, 2.0, 1.3)
+    settings = {"goal": 50, "draws": 20, "population": 300, "seed": 5, "progress": False}
+    found = [abcdp.refine(release, LOCATION, bank, workers=workers, **settings) for workers in (1, 3)]
+    assert found[0]["posterior"].to_dataset().equals(found[1]["posterior"].to_dataset())
+
+
 def test_refusals(bank):
     release, _ = released(bank, 1.0, 0.0)
     without, _ = released(bank, 1.0, 0.0, mechanism=SparseVector(1.0, 3, 0.1), summary=None)

@@ -158,7 +158,7 @@ class Folder(abc.ABC):
         """Put a file in place in one step."""
 
     def remove(self, name: str) -> None:  # noqa: B027 - a store that keeps everything is one too
-        """Remove a file that is no longer needed and may be gone already; the inner folder goes with its last one."""
+        """Remove a file that is no longer needed and may be gone already, or an inner folder that is empty."""
 
     @abc.abstractmethod
     def open(self, name: str) -> Any:
@@ -220,10 +220,11 @@ class LocalFolder(Folder):
 
     def remove(self, name: str) -> None:
         place = self.path / name
-        place.unlink(missing_ok=True)
-        if place.parent != self.path:
-            with contextlib.suppress(OSError):  # others are in it
-                place.parent.rmdir()
+        if place.is_dir():
+            with contextlib.suppress(OSError):  # something is in it
+                place.rmdir()
+        else:
+            place.unlink(missing_ok=True)
 
     def open(self, name: str) -> Any:
         return open_regular(self.path / name)
@@ -302,7 +303,8 @@ class RemoteFolder(Folder):
             with contextlib.suppress(FileNotFoundError):
                 self.filesystem.delete_file(f"{self.root}/{name}")
 
-        again(self.named(name), drop)
+        if self._info(name).is_file:
+            again(self.named(name), drop)
 
     def open(self, name: str) -> Any:
         path = f"{self.root}/{name}"

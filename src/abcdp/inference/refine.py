@@ -12,7 +12,7 @@ import functools
 import os
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from abcdp.inference.regression import Predictions, adjusted_draws
 from abcdp.inference.resampling import effective_size, resampled_rows
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
+from abcdp.simulation.datasets import Datasets
+from abcdp.simulation.executors import Crew, Pool
 from abcdp.simulation.model import Model
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
 _FROM_PRIOR = 0.1  # of each population: heavy enough tails for bounded weights
 _CENTRES = 300  # of the mixture that a round draws from
-_BATCH_VALUES = 1 << 18
 _STALLED = 1.2  # a power of the likelihood that grows by less than this needs a larger population
 _GROWTH = 16  # how many times larger it may become
 _EFFECTIVE = 0.1  # of the first population: how many draws have to carry the next one
@@ -81,6 +82,9 @@ def refine(
     population: int = 2000,
     simulations: int = 500_000,
     seed: int = 0,
+    executor: Any = None,
+    workers: int | None = None,
+    pool: Pool = "auto",
     progress: bool | None = None,
 ) -> xarray.DataTree:
     """Return the noise-aware posterior of a private summary, simulated until it is worth `goal` independent draws.
@@ -97,6 +101,8 @@ def refine(
         are never exceeded. Where they are spent before the goal is reached, given or not, what there is is returned
         with a :class:`abcdp.errors.PosteriorWarning` that says how far it came: simulations may have taken days, and
         an error would lose them. ``effective_sample_size`` and ``goal`` stand in the attributes.
+    executor, workers, pool
+        Who simulates, as in :func:`abcdp.simulate`; the result does not depend on it.
     """
     if not isinstance(release, Release | NoisySummary):
         release = Release.load(release)
@@ -111,8 +117,11 @@ def refine(
         if not is_whole(value, least):
             raise ReleaseError(f"{name}={value!r}: a whole number of at least {least}.")
     rng = np.random.default_rng(seed)
-    with progress_bar("refining, at most", simulations, progress) as advance:
-        run = _Simulator(summary, model, used, simulations, rng, advance)
+    with (
+        progress_bar("refining, at most", simulations, progress) as advance,
+        Crew(model, workers, pool, executor) as crew,
+    ):
+        run = _Simulator(summary, model, used, simulations, rng, crew, advance)
         found = _populate(run, goal, population, rng)
     if (failed := run.failures_in_words()) is not None:
         warnings.warn(failed, SimulationWarning, stacklevel=2)
@@ -241,7 +250,14 @@ class _Simulator:
     """Simulates a dataset for each draw, at most so many in all, and keeps what was made."""
 
     def __init__(
-        self, summary: Noisy, model: Model, bank: Bank, most: int, rng: np.random.Generator, advance: Advance
+        self,
+        summary: Noisy,
+        model: Model,
+        bank: Bank,
+        most: int,
+        rng: np.random.Generator,
+        crew: Crew,
+        advance: Advance,
     ) -> None:
         self.summary = summary
         self.dimension = model.latent_dimension
@@ -250,22 +266,19 @@ class _Simulator:
         self._fine: list[BoolArray] = []
         self._error: Exception | None = None
         self._model, self._bank, self._rng, self._advance = model, bank, rng, advance
+        self._datasets = Datasets(crew, model, bank.records, bank.columns, bank.distance.encode)
 
     def __call__(self, z: FloatArray, log_proposal: FloatArray) -> tuple[_Population, FloatArray]:
         """Return the draws with the log probability of the noise that leads to the release, and their summaries."""
         theta = self._model.from_latent(z)
         likelihood = np.full(len(z), -np.inf)
         rows = np.zeros((len(z), self._bank.header.width))
-        batch = max(1, _BATCH_VALUES // (self._bank.records * self._bank.columns))
-        for start in range(0, len(z), batch):
-            here = slice(start, start + batch)
-            sets, status, error = self._model.run(theta[here], self._bank.records, self._rng)
-            self._fine.append(np.asarray(status == OK))
-            self._error = self._error or error
-            if sets is not None:
-                rows[here] = self._bank.distance.encode(sets)
-                likelihood[here] = np.where(status == OK, self.summary.log_likelihoods(rows[here]), -np.inf)
-            self._advance(len(theta[here]))
+        for batch in self._datasets(theta, self._rng, self._advance):
+            self._fine.append(np.asarray(batch.status == OK))
+            self._error = self._error or batch.error
+            if batch.values is not None:
+                rows[batch.rows] = batch.values
+                likelihood[batch.rows] = self.summary.log_likelihoods(batch.values)
         self.spent += len(z)
         self.left -= len(z)
         self.made.append(_Population(z, likelihood, log_proposal))

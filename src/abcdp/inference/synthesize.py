@@ -8,9 +8,10 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_whole
-from abcdp.bank.status import OK
 from abcdp.errors import ModelError, ReleaseError
 from abcdp.releases.release import Release
+from abcdp.simulation.datasets import Datasets
+from abcdp.simulation.executors import Crew
 from abcdp.simulation.model import Model
 
 _MOST_TRIES = 20
@@ -39,11 +40,14 @@ def simulate_at(theta: FloatArray, model: Model, sets: int, records: int, rng: n
     """Return datasets simulated at parameters chosen from the rows of theta; failed simulations are drawn again."""
     parts: list[FloatArray] = []
     left = sets
-    for _ in range(_MOST_TRIES):
-        data, status, trouble = model.run(theta[rng.integers(len(theta), size=left)], records, rng)
-        if data is not None:
-            parts.append(data[status == OK])
-            left -= len(parts[-1])
-        if left == 0:
-            return np.concatenate(parts)
+    trouble: Exception | None = None
+    with Crew(model) as crew:
+        datasets = Datasets(crew, model, records, 1, np.asarray)
+        for _ in range(_MOST_TRIES):
+            for batch in datasets(theta[rng.integers(len(theta), size=left)], rng):
+                trouble = batch.error or trouble
+                parts += [] if batch.values is None else [batch.values]
+            left = sets - sum(map(len, parts))
+            if left == 0:
+                return np.concatenate(parts)
     raise ModelError(f"simulator {model.name!r} keeps failing at the released parameters.") from trouble

@@ -19,7 +19,7 @@ import numpy as np
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank, ShardData
-from abcdp.bank.status import OK
+from abcdp.distance import Distance
 from abcdp.errors import NoiseError
 from abcdp.inference.evidence import Evidence, Sample, Shared
 from abcdp.inference.methods import choose
@@ -34,6 +34,8 @@ from abcdp.mechanisms import (
 from abcdp.mechanisms.base import Comparison
 from abcdp.privacy.unit import Unit
 from abcdp.sampling.common import CommonNoise
+from abcdp.simulation.datasets import Datasets
+from abcdp.simulation.executors import Crew
 from abcdp.simulation.model import Model
 from abcdp.theory import flip_probability
 
@@ -42,7 +44,6 @@ MEASURES = ("error", "coverage", "accepts", "flips", "short")
 _HELD = 1 << 30  # bytes of encoded datasets kept in memory; a larger bank is read again in each pass over it
 _BLOCK = 1 << 25  # bytes of encoded datasets compared at once
 _GROUP = 1 << 28  # bytes of distances computed in one pass over a bank that is read again
-_VALUES = 1 << 22  # numbers simulated at once
 _FLIPS = 1024  # draws over which the flip probability is averaged
 _FLIPPING = {"laplace": "laplace", "exponential": "one-sided"}  # laws whose flip probability is known
 
@@ -155,17 +156,17 @@ def simulated_datasets(
         return SimulatedDatasets(draws.theta[chosen], draws.references(chosen), chosen, np.arange(len(chosen)))
     kept: list[int] = []
     references: list[FloatArray] = []
-    batch = max(1, _VALUES // (records * draws.bank.columns))
-    for start in range(0, len(chosen), batch):
-        rows = chosen[start : start + batch]
-        data, status, _ = model.run(draws.theta[rows], records, rng)
-        if data is None:
-            continue
-        for place in np.flatnonzero(status == OK):
-            kept.append(int(rows[place]))
-            references.append(draws.bank.distance.reference(data[place]))
+    with Crew(model) as crew:
+        of = partial(_references, draws.bank.distance)
+        for batch in Datasets(crew, model, records, draws.bank.columns, of)(draws.theta[chosen], rng):
+            kept += chosen[batch.rows].tolist()
+            references += [] if batch.values is None else batch.values
     none = np.full(len(kept), -1)
     return SimulatedDatasets(draws.theta[np.array(kept, dtype=np.int64)], references, none, np.arange(len(kept)))
+
+
+def _references(distance: Distance, sets: FloatArray) -> list[FloatArray]:
+    return [distance.reference(one) for one in sets]
 
 
 class Trial:

@@ -58,7 +58,7 @@ _PAUSES = (0.0, 0.2, 1.0, 3.0, 5.0)  # seconds before a job is given out again
 _WORTH_PROCESSES = 2.0  # seconds of work in all below which no processes are started: a few cores' start takes as long
 _TASKS = 4  # that a worker keeps: the trial draws and the bank of a run, and those of the run before
 # what a process of ours needs, loaded once for all of them; never a user's module, which may have changed since
-_LOADED = ["abcdp.simulation.warm", "abcdp.models", "pyarrow.parquet"]
+_LOADED = ["abcdp.simulation.warm", "abcdp.models", "scipy.stats", "pyarrow.parquet"]
 
 
 def carry_out(
@@ -382,6 +382,7 @@ class Crew:
         if not is_whole(retries, 0):
             raise ModelError(f"retries={retries!r}: a whole number of at least 0.")
         self.retries = retries
+        self.takes_along: Any = None  # what travels with the model: where it cannot, neither can the model
         self._model, self._workers, self._pool, self._executor = model, workers, pool, executor
         self._chosen: Workers | None = None
 
@@ -421,18 +422,18 @@ class Crew:
         count = max(1, min(self._most, draws))
         if self._pool == "auto" and self._apart and seconds < _WORTH_PROCESSES:
             return _Threads(1)
-        auto = self._pool == "auto" and not (self._apart and _is_importable(self._model))
+        auto = self._pool == "auto" and not (self._apart and _is_importable(self._model, self.takes_along))
         if self._pool == "threads" or auto or not _can_start_processes(self._model, self._pool):
             return _Threads(count)
         return _Processes(count)
 
 
-def _is_importable(model: Model) -> bool:
+def _is_importable(model: Model, along: Any) -> bool:
     """Whether another process can load a simulator."""
     if getattr(model.simulator, "__module__", "__main__") == "__main__":
         return False
     try:
-        pickle.dumps(model)
+        pickle.dumps((model, along))
     except Exception:
         return False
     return True

@@ -32,7 +32,7 @@ from abcdp.simulation.model import Model
 
 STREAMS = 2  # the rule by which banks are made today; that of earlier ones is 1
 _SHARE = 4  # pieces that each worker should still get of what is left
-_MOST_SECONDS = 2.0  # that a piece should take: what a lost worker loses, and how long a bar stands still
+MOST_SECONDS = 2.0  # that a piece should take: what a lost worker loses, and how long a bar stands still
 _WORTH_KEEPING = 1.0  # seconds of work from which on a piece is written down before its shard is complete
 _FINISHERS = 4  # shards that are hashed and written at once
 _DRAWN = 8  # shards whose parameters are remembered by those who make pieces of them
@@ -176,12 +176,16 @@ class Pace:
         self._left = left
         self._seconds, self._draws = seconds, 1.0  # a first guess weighs as much as a single draw
 
+    @property
+    def seconds(self) -> float:
+        """What a draw takes."""
+        return max(self._seconds / self._draws, 1e-9)
+
     def draws(self) -> int:
         """Return a number of draws for the next job."""
-        per_draw = max(self._seconds / self._draws, 1e-9)
-        share = self._left * per_draw / (_SHARE * self._workers.count)
+        share = self._left * self.seconds / (_SHARE * self._workers.count)
         least = self._workers.fewest_seconds
-        return max(1, math.floor(min(max(share, least), max(_MOST_SECONDS, least)) / per_draw))
+        return max(1, math.floor(min(max(share, least), max(MOST_SECONDS, least)) / self.seconds))
 
     def given_out(self, draws: int) -> None:
         """Count draws that no later job has to make."""

@@ -32,7 +32,7 @@ from abcdp.bank import (
 )
 from abcdp.bank.failures import failures_in_words, where_draws_fail
 from abcdp.bank.shards import Shard, ShardData
-from abcdp.bank.storage import SHARDS
+from abcdp.bank.storage import PIECES, SHARDS
 from abcdp.distance import Distance
 from abcdp.errors import BankError, ModelError, SimulationWarning
 from abcdp.simulation.batches import BATCH_VALUES, Batches, batches_for, batches_from_json, power_of_two
@@ -218,6 +218,7 @@ class _Run:
     def close(self, shards: list[Shard]) -> None:
         """Write the manifest of the finished bank."""
         assert self.folder is not None  # noqa: S101 - only a folder has one
+        self.folder.remove(PIECES)  # which is empty now
         digest = bank_digest(self.header, shards)
         if self.extends and [s.to_json() for s in shards][: len(self.began["shards"])] != self.began["shards"]:
             raise BankError(
@@ -259,6 +260,7 @@ def _begin(
     records, seed = _whole("records", records, 1), _whole("seed", seed, 0)
     streams = _rule_of_streams(began, folder)
 
+    crew.takes_along = distance
     trial = trial_draws(crew, model, distance, records, seed, sum(stages), streams, most=BATCH_VALUES // records)
     pilot = trial.sets
     columns = pilot.shape[2]
