@@ -134,9 +134,9 @@ def test_one_shard_and_its_trial_draws_are_made_by_all_workers(monkeypatch):
         together = Together()
         abcdp.simulate(abcdp.Model(PRIOR, together), distance, draws=32, records=5, seed=1, workers=4)
         assert together.most == 4
-    # the trial draws alone: the first and its repetition, and where a scale is learned all others
+    # the trial draws alone: the first, again, and with another stream; where a scale is learned all others
     monkeypatch.setattr(Making, "shards", lambda self, retries, advance: (_ for _ in ()).throw(ModelError("enough")))
-    for distance, most in ((MEAN, 2), (abcdp.MMD("median", domain=(-5, 5)), 4)):
+    for distance, most in ((MEAN, 3), (abcdp.MMD("median", domain=(-5, 5)), 4)):
         together = Together()
         with pytest.raises(ModelError, match="enough"):
             abcdp.simulate(abcdp.Model(PRIOR, together), distance, draws=32, records=5, seed=1, workers=4)
@@ -198,7 +198,7 @@ def test_trial_draws_stop_where_something_is_wrong():
     assert len(calls) <= 4 + 2
 
 
-def test_slow_vectorised_simulators_are_tried_with_two_draws():
+def test_slow_vectorised_simulators_are_tried_with_three_draws():
     asked = []
 
     def slow(theta, records, rng):
@@ -207,7 +207,7 @@ def test_slow_vectorised_simulators_are_tried_with_two_draws():
         return normal(theta, records, rng)
 
     abcdp.simulate(abcdp.Model(PRIOR, slow), MEAN, draws=3, records=5, seed=1, workers=1)
-    assert asked == [2, 2, 1, 1, 1]
+    assert asked == [3, 3, 3, 3, 1, 1, 1]  # as they are, again, with another stream, with other rows; the bank
 
 
 def test_the_number_of_trial_draws_does_not_show_in_a_bank(monkeypatch):

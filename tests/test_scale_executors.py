@@ -289,7 +289,7 @@ def test_a_swept_temporary_file_is_written_again(digest, tmp_path, monkeypatch):
 def test_slow_simulators_are_tried_once_only():
     """A pilot of a per-draw simulator ends with the first draw that works, unless the distance learns a scale.
 
-    That draw is simulated twice, to see whether its stream names it, and once with another stream.
+    That draw is simulated twice, to see whether its stream names it, and with another one.
     """
     calls = []
 
