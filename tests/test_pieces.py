@@ -67,7 +67,7 @@ def test_who_is_slow_by_nature_has_single_draws():
     assert batches_for(program, 5, 1024) == Batches(1024, 1)
     assert batches_for(limited, 5, 1024) == Batches(1024, 1)
     assert set(np.diff(batches_for(per_draw, 5, 1024).edges(0, 1024))) == {1}
-    assert batches_for(abcdp.models.mixture, 5000, 1024).most == 32
+    assert batches_for(abcdp.models.mixture, 5000, 1024).most == 64
 
 
 # -- however it is cut ------------------------------------------------------------------------------------------------

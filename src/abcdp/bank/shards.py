@@ -101,9 +101,9 @@ def encode_shard(shard: Shard, data: ShardData) -> bytes:
     options: dict[str, Any] = {"use_dictionary": False, "compression": "zstd", "compression_level": 1}
     options |= {"data_page_version": "1.0", "row_group_size": 1 << 20}
     split = ["theta.list.element", "summary.list.element"]
-    out = io.BytesIO()
+    out = pa.BufferOutputStream()  # a file of Python's would have every page wait for the interpreter's lock
     pq.write_table(table, out, use_byte_stream_split=split, **options)
-    return out.getvalue()
+    return bytes(out.getvalue().to_pybytes())
 
 
 def shard_from_json(entry: Any) -> Shard | None:

@@ -10,7 +10,8 @@ from typing import Any
 from abcdp._common.checks import is_whole
 from abcdp.simulation.model import Model
 
-BATCH_VALUES = 1 << 18  # numbers simulated at once: 2 MiB, within a core's cache
+BATCH_VALUES = 1 << 18  # numbers simulated at once by rule 1 of streams
+_MOST_VALUES = 1 << 19  # and by rule 2: what surrounds a batch and holds the interpreter's lock is a fiftieth of it
 _GROWTH = 4
 _ALONE = 64  # draws of a bank that have a stream each, where a call takes many
 _ALONE_IN_PYTHON, _MOST_IN_PYTHON = 1024, 8  # the same where it takes one, and how many share a stream at last
@@ -61,7 +62,7 @@ class Batches:
 def batches_for(model: Model, values: int, shard: int) -> Batches:
     """Return the sizes that suit a model whose datasets have so many values."""
     if not model.engine.per_draw:
-        return Batches(shard, power_of_two(min(shard, BATCH_VALUES // values)), _ALONE)
+        return Batches(shard, power_of_two(min(shard, _MOST_VALUES // values)), _ALONE)
     if model.engine.threads:  # a program, or another process, which costs more than all that surrounds a batch
         return Batches(shard, 1)
     return Batches(shard, min(shard, _MOST_IN_PYTHON), _ALONE_IN_PYTHON)

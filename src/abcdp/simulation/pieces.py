@@ -132,7 +132,8 @@ class Task:
                 theta[here] = self.model.draw(stop - start, rng)
             else:
                 rng = stream(self.seed, job.number, batch)
-            sets, status[here], error = self.model.run(theta[here], self.header.records, rng)
+            sets, found, error = self.model.run(theta[here], self.header.records, rng)
+            status[here] = found
             why = why or (text_of(error) if error else "")
             if sets is None:
                 continue
@@ -140,8 +141,10 @@ class Task:
                 raise ModelError(
                     f"simulator {self.model.name!r} returned {sets.shape[2]} columns, {self.header.columns} before."
                 )
-            fine = status[here] == OK
-            encoded[here][fine] = self.header.distance.encode(sets if fine.all() else sets[fine])
+            if found.any():
+                encoded[here][found == OK] = self.header.distance.encode(sets[found == OK])
+            else:
+                encoded[here] = self.header.distance.encode(sets)
         return ShardData(status, theta, encoded), why
 
     def _parameters(self, job: Job) -> FloatArray:

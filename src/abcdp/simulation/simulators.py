@@ -243,7 +243,8 @@ def outcome_of(
     except Exception as raised:
         return None, np.full(len(theta), RAISED, dtype=np.int8), raised
     status = np.array(status)
-    if status.shape != (len(theta),) or not np.isin(status, list(STATUS_WORDS)).all():
+    # where all are fine, as mostly, none has to be looked up
+    if status.shape != (len(theta),) or (status.any() and not np.isin(status, list(STATUS_WORDS)).all()):
         raise ModelError(f"simulator {name!r} returned no known status for each of {len(theta)} draws.")
     status = status.astype(np.int8)
     if data is None:
