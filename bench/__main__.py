@@ -13,17 +13,18 @@ from bench.compare import TOLERANCE, read, regressions
 
 RESULTS = Path(__file__).parent / "results"
 MEASURED = [
-    *("startup", "public_side", "peers", "tuberculosis", "scaling", "cluster"),
+    *("startup", "public_side", "peers", "tuberculosis", "scaling", "machines", "cluster"),
     *("private_side", "out_of_core", "planner", "ledger"),
 ]
 WRITTEN = ["page", "scale"]  # from the results of the others
 ALL = MEASURED + WRITTEN
 
 
-def run(names: list[str], folder: Path) -> None:
+def run(names: list[str], folder: Path, quick: bool = False) -> None:
     """Run these benchmarks and keep their results in a folder."""
     for name in names:
-        importlib.import_module(f"bench.{name}").main(folder)
+        options = {"quick": True} if quick and name == "machines" else {}
+        importlib.import_module(f"bench.{name}").main(folder, **options)
 
 
 def main() -> int:
@@ -33,15 +34,16 @@ def main() -> int:
     parser.add_argument(
         "--compare", action="store_true", help=f"keep nothing; fail where a ratio is below {TOLERANCE:g} of the kept"
     )
+    parser.add_argument("--quick", action="store_true", help="a part of machines, in a minute")
     chosen = parser.parse_args()
     unknown = [name for name in chosen.names if importlib.util.find_spec(f"bench.{name}") is None]
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}")
     if not chosen.compare:
-        run(chosen.names or ALL, RESULTS)
+        run(chosen.names or ALL, RESULTS, chosen.quick)
         return 0
     with tempfile.TemporaryDirectory() as place:
-        run([name for name in chosen.names or MEASURED if name not in WRITTEN], Path(place))
+        run([name for name in chosen.names or MEASURED if name not in WRITTEN], Path(place), chosen.quick)
         fresh = read(Path(place))
     worse = regressions(read(RESULTS), fresh)
     print(f"\ncompared: {', '.join(fresh) or 'nothing'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,14 @@ def in_new_process(code: str, *arguments: object, **environment: str) -> list[fl
     return [float(word) for word in run.stdout.split()]
 
 
+def _version(name: str) -> str | None:
+    """Return the version of a library; of this one also where it runs from its sources."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return getattr(importlib.import_module(name), "__version__", None) if name == "abcdp" else None
+
+
 def machine() -> str:
     """Return what this was measured on."""
     model = next(
@@ -71,7 +80,7 @@ class Table:
 
     def __init__(self, title: str) -> None:
         self.title, self.rows = title, []  # type: ignore[var-annotated]
-        self.versions = {name: version(name) for name in LIBRARIES}
+        self.versions = {name: found for name in LIBRARIES if (found := _version(name)) is not None}
         print(f"\n{title}\n{machine()}")
         print(f"{'what':<76}{'ours':>13}{'alternative':>15}{'ratio':>9}  target")
 
@@ -122,11 +131,11 @@ class Table:
         print(text)
         self.rows.append({"what": text})
 
-    def save(self, folder: Path) -> None:
-        """Write the rows as JSON."""
+    def save(self, folder: Path, **facts: object) -> None:
+        """Write the rows as JSON, and what else is to be known of the run."""
         folder.mkdir(exist_ok=True)
         name = self.title.split(":")[0].lower().replace(" ", "_")
-        content = {"title": self.title, "machine": machine(), "versions": self.versions, "rows": self.rows}
+        content = {"title": self.title, "machine": machine(), "versions": self.versions, "rows": self.rows} | facts
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
