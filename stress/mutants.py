@@ -53,6 +53,7 @@ AREAS = {
     "clusters": ("clusters", "definitions or moves or neighbour or exact"),
     "distances": ("distances", "paired or mmd or stated_error or clipped"),
     "bank": ("bank", "bounds or hostile or reads_back"),
+    "pieces": ("pieces", "not_what_they_say or each_of_its_own"),
     "failed": ("owner", "failed_draws"),
     "owner": ("owner", "Refusals or end_to_end or same_bytes or crash or unit or private_size"),
     "guarantee": (

@@ -20,6 +20,8 @@ import psutil
 import pytest
 
 import abcdp
+from abcdp.bank import ShardData
+from abcdp.bank.storage import write_piece
 from abcdp.errors import BankError, ModelError, SimulationWarning
 from abcdp.simulation import executors, pieces
 from abcdp.simulation.batches import Batches, batches_for, batches_from_json
@@ -68,6 +70,13 @@ def test_who_is_slow_by_nature_has_single_draws():
     assert batches_for(limited, 5, 1024) == Batches(1024, 1)
     assert set(np.diff(batches_for(per_draw, 5, 1024).edges(0, 1024))) == {1}
     assert batches_for(abcdp.models.mixture, 5000, 1024).most == 64
+
+
+def test_batches_have_streams_each_of_its_own():
+    """With the same parameters everywhere, no two draws have the same data."""
+    still = abcdp.Model(lambda size, rng: np.ones((size, 2)), normal, parameters=["a", "b"])
+    rows = abcdp.simulate(still, MEAN, **SOME).rows
+    assert len(np.unique(rows[:, 0])) == len(rows)
 
 
 # -- however it is cut ------------------------------------------------------------------------------------------------
@@ -299,7 +308,9 @@ def test_a_shard_whose_pieces_are_all_there_is_only_written(tmp_path, monkeypatc
     assert made_by(Stops(), folder).digest == expected
 
 
-@pytest.mark.parametrize("fault", ["cut", "flipped", "another bank", "another place", "an edge", "a word", "twice"])
+@pytest.mark.parametrize(
+    "fault", ["cut", "flipped", "beyond", "another bank", "another place", "an edge", "a word", "twice"]
+)
 def test_pieces_that_are_not_what_they_say_are_made_again(tmp_path, monkeypatch, expected, fault):
     folder = tmp_path / "bank"
     kept = interrupted(folder, monkeypatch)
@@ -310,6 +321,12 @@ def test_pieces_that_are_not_what_they_say_are_made_again(tmp_path, monkeypatch,
     elif fault == "flipped":
         content[len(content) // 3] ^= 1
         piece.write_bytes(content)
+    elif fault == "beyond":
+        bank = abcdp.simulate(per_draw, MEAN, **SOME)
+        named = Task(per_draw, bank.header, 7, batches_for(per_draw, 40, 64)).piece(pieces.Job(0, 64, 24, 28))
+        assert named.file == piece.name
+        beyond = ShardData(np.zeros(4, dtype=np.int8), np.ones((4, 2)), np.full((4, 2), 1e6))
+        write_piece(abcdp.bank.storage.open_folder(folder), bank.header, named, beyond)
     elif fault == "another bank":
         with monkeypatch.context() as other:
             other.setitem(SOME, "records", 41)

@@ -61,10 +61,10 @@ def simulate(
     domain: Annotated[
         list[str] | None, typer.Option(help="With --bandwidth: public bounds LOW:HIGH of a column; repeat per column.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Shards made at once; one per core by default.")] = None,
+    workers: Annotated[int | None, typer.Option(help="How many work at once; one per core by default.")] = None,
     dask: Annotated[
         str | None,
-        typer.Option(help="Let the workers of a Dask cluster make the shards: its scheduler, tcp://host:port."),
+        typer.Option(help="Let the workers of a Dask cluster simulate: its scheduler, tcp://host:port."),
     ] = None,
     shard: Annotated[
         str | None,
