@@ -240,7 +240,7 @@ def test_a_simulator_that_cannot_travel_is_run_by_threads(monkeypatch):
     monkeypatch.setattr(executors, "_WORTH_PROCESSES", 0.0)
     model = abcdp.Model(PRIOR, lambda *a: one_normal(*a), vectorised=False, name="one_normal")
     assert abcdp.simulate(model, MEAN, workers=2, **SOME).digest == abcdp.simulate(per_draw, MEAN, **SOME).digest
-    with pytest.raises(ModelError, match=r"cannot be sent to other processes .* or say pool='threads'"):
+    with pytest.raises(ModelError, match=r"cannot be sent to other processes .* or say pool='threads'\.$"):
         abcdp.simulate(model, MEAN, workers=2, pool="processes", **SOME)
 
 

@@ -253,12 +253,16 @@ class _Processes(Workers):
             self._pool = self._new_pool()
 
 
+class CannotTravelError(ModelError):
+    """A model that other processes cannot be told of."""
+
+
 def _sendable(task: Any, where: str, pickled: Callable[[Any], bytes], way: str) -> bytes:
     try:
         return pickled(task)
     except Exception as error:
         name = getattr(getattr(task, "model", None), "name", "")
-        raise ModelError(
+        raise CannotTravelError(
             f"model {name!r} cannot be sent {where} ({error}); define its functions in a module, not inside another "
             f"function, or {way}."
         ) from error

@@ -19,7 +19,7 @@ from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp.bank.status import CRASHED, OK, STATUS_WORDS, TIMED_OUT
 from abcdp.distance import Distance
 from abcdp.errors import DistanceError, ModelError, SimulationWarning
-from abcdp.simulation.executors import Crew, carry_out, levels_to_caller
+from abcdp.simulation.executors import CannotTravelError, Crew, carry_out, levels_to_caller
 from abcdp.simulation.inputs import rows_that_work, warn_of_ignored_inputs
 from abcdp.simulation.isolated import sendable
 from abcdp.simulation.model import Model
@@ -30,7 +30,7 @@ CLOSE = 1e-6  # what threads of a BLAS or a GPU may change in single precision
 _CLOSE_TO_SPREAD = 1e-5
 _DRAWS = 64
 _FIRST = (3, 4, 8)  # draws of a first call that takes many, of one with as many records, and of each that follows
-_CHEAP = 0.02  # seconds in which all trial draws are made twice, though a few would do: more of what is wrong shows
+_CHEAP = 0.003  # seconds in which all trial draws are made twice, though a few would do: more of what is wrong shows
 _STREAM = (1 << 31, 0)
 _BY_CHANCE = (TIMED_OUT, CRASHED)  # what a busy machine does to a draw
 _AGAIN = "so that this bank could not be made again, resumed or extended; use the rng that is passed in"
@@ -165,6 +165,8 @@ def _with_advice(tries: Iterator[_Tried], model: Model, theta: FloatArray, recor
     """Yield what was tried; where shapes are wrong, say what to do if the call is of the wrong kind."""
     try:
         yield from tries
+    except CannotTravelError:
+        raise
     except ModelError as wrong:
         way = _way_that_works(model, theta, records)
         raise ModelError(f"{wrong} {way}." if way else str(wrong)) from wrong
