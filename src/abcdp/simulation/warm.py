@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-import abcdp.simulation.executors  # noqa: F401 - what workers run
+import abcdp.simulation.pieces  # noqa: F401 - what workers run
 from abcdp._kernels import kernels
+from abcdp.distance import MMD
 
-kernels().mixture(np.ones((1, 1)), 1, 0)
+MMD(1.0, (0.0, 1.0)).encode(kernels().mixture(np.ones((1, 1)), 1, 0)[:, :, None])
