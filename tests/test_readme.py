@@ -35,7 +35,7 @@ assert min(learned.explained.values()) > 0.7, learned.explained
 """
     told = """
 from abcdp.errors import PosteriorWarning
-with pytest.warns(PosteriorWarning, match="explains 6 % of 'sigma'"):
+with pytest.warns(PosteriorWarning, match="explains \\d % of 'sigma'"):
     abcdp.learn(bank)
 """
     subprocess.run([sys.executable, "-c", first + checks + wide + told], cwd=tmp_path, check=True)
