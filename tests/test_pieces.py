@@ -180,7 +180,8 @@ def test_jobs_shrink_and_keep_within_their_time():
         pace.took(sizes[-1], sizes[-1] * 0.001)
         left -= sizes[-1]
     assert max(sizes) <= 2000
-    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == 10  # nothing but a trial draw is known
+    assert sizes[1:] == sorted(sizes[1:], reverse=True)
     assert len(sizes) > 4 * 10
     assert Pace(workers, 100, seconds=60.0).draws() == 1
     workers.fewest_seconds = 10.0  # as a thousand remote ones

@@ -151,7 +151,8 @@ class Task:
         def draw() -> FloatArray:
             return self.model.draw(job.rows, stream(self.seed, job.number))
 
-        return draw() if job.whole else self.drawn.of(job.number, draw)[job.start : job.stop]
+        # a copy: a simulator may write into what it is given
+        return draw() if job.whole else self.drawn.of(job.number, draw)[job.start : job.stop].copy()
 
     def finished(self, number: int, data: ShardData) -> tuple[Shard, ShardData | None]:
         """Return a shard of its content, checked, and the content where it was not written."""
@@ -177,7 +178,7 @@ class Pace:
     def __init__(self, workers: Workers, left: int, seconds: float) -> None:
         self._workers = workers
         self._left = left
-        self._seconds, self._draws = seconds, 1.0  # a first guess weighs as much as a single draw
+        self._seconds, self._draws = seconds, 1  # a first guess weighs as much as a single draw
 
     @property
     def seconds(self) -> float:
@@ -186,8 +187,10 @@ class Pace:
 
     def draws(self) -> int:
         """Return a number of draws for the next job."""
-        share = self._left * self.seconds / (_SHARE * self._workers.count)
         least = self._workers.fewest_seconds
+        share = self._left * self.seconds / (_SHARE * self._workers.count)
+        if self._draws == 1:  # one trial draw may have been ever so fast: a large job is for what was measured
+            share = least
         return max(1, math.floor(min(max(share, least), max(MOST_SECONDS, least)) / self.seconds))
 
     def given_out(self, draws: int) -> None:
@@ -229,8 +232,8 @@ class Making:
     """The missing shards of a bank on their way: cut into pieces, joined, hashed and written.
 
     `sizes` are the draws of all shards by number, `present` those that are there. `folder` is where they go, None where
-    they stay in memory. Workers of this machine write whole shards themselves;
-    others may not reach the folder and send them back. `seconds` is a first guess of what a draw takes.
+    they stay in memory. Workers of this machine write whole shards themselves; others may not reach the folder and send
+    them back. `seconds` is a first guess of what a draw takes.
     """
 
     def __init__(
@@ -296,7 +299,8 @@ class Making:
         if made.shard is not None:
             return {finishers.submit(self._written, made)}
         assert isinstance(made.data, ShardData)  # noqa: S101 - pieces come as arrays
-        shard = self._unfinished.setdefault(job.number, _Unfinished(self._task.header, job.number, job.rows))
+        shard = self._unfinished.get(job.number) or _Unfinished(self._task.header, job.number, job.rows)
+        self._unfinished[job.number] = shard
         shard.take(job.start, made.data, made.why)
         if not shard.left:
             del self._unfinished[job.number]
