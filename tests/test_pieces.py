@@ -208,7 +208,7 @@ def test_trial_draws_stop_where_something_is_wrong():
     assert len(calls) <= 4 + 2
 
 
-def test_slow_vectorised_simulators_are_tried_with_three_draws():
+def test_slow_vectorised_simulators_are_tried_with_two_draws():
     asked = []
 
     def slow(theta, records, rng):
@@ -217,7 +217,7 @@ def test_slow_vectorised_simulators_are_tried_with_three_draws():
         return normal(theta, records, rng)
 
     abcdp.simulate(abcdp.Model(PRIOR, slow), MEAN, draws=3, records=5, seed=1, workers=1)
-    assert asked == [3, 3, 3, 3, 1, 1, 1]  # as they are, again, with another stream, with other rows; the bank
+    assert asked == [2, 2, 2, 2, 1, 1, 1]  # as they are, again, with another stream, with other rows; the bank
 
 
 def test_the_number_of_trial_draws_does_not_show_in_a_bank(monkeypatch):

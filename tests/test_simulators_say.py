@@ -250,7 +250,7 @@ def test_tensors_are_taken():
 
 
 def test_tensors_of_another_shape_are_refused_in_our_words():
-    with pytest.raises(ModelError, match=r"returned the shape \(3, 6\); it must be \(3, 5\)"):
+    with pytest.raises(ModelError, match=r"returned the shape \(2, 6\); it must be \(2, 5\)"):
         made(lambda theta, records, rng: Tensor(np.zeros((len(theta), records + 1))))
 
 

@@ -29,7 +29,7 @@ from abcdp.simulation.simulators import BatchSimulator, DrawSimulator, outcome_o
 CLOSE = 1e-6  # what threads of a BLAS or a GPU may change in single precision
 _CLOSE_TO_SPREAD = 1e-5
 _DRAWS = 64
-_FIRST = (3, 4, 8)  # draws of a first call that takes many, of one with as many records, and of each that follows
+_FIRST = (2, 3, 8)  # draws of a first call that takes many, of one with as many records, and of each that follows
 _CHEAP = 0.003  # seconds in which all trial draws are made twice, though a few would do: more of what is wrong shows
 _STREAM = (1 << 31, 0)
 _BY_CHANCE = (TIMED_OUT, CRASHED)  # what a busy machine does to a draw
@@ -172,13 +172,10 @@ def _with_advice(tries: Iterator[_Tried], model: Model, theta: FloatArray, recor
         raise ModelError(f"{wrong} {way}." if way else str(wrong)) from wrong
 
 
-def _exchanged(theta: FloatArray) -> FloatArray:
-    """Return rows in another order, but for the first."""
-    return theta[np.r_[0, len(theta) - 1 : 0 : -1]]
-
-
-def _can_be_exchanged(model: Model, theta: FloatArray) -> bool:
-    return not model.engine.per_draw and len(theta) > 2 and bool((_exchanged(theta) != theta).any())
+def _exchanged(model: Model, here: FloatArray, theta: FloatArray) -> FloatArray | None:
+    """Return draws of a call with other rows than before but for the first; None where a call takes one, or has one."""
+    others = np.concatenate([here[:1], theta[::-1][: len(here) - 1]])
+    return None if model.engine.per_draw or np.array_equal(others, here) else others
 
 
 def _in_one_stream(task: _Simulation, theta: FloatArray, rng: np.random.Generator) -> Iterator[_Tried]:
@@ -188,11 +185,11 @@ def _in_one_stream(task: _Simulation, theta: FloatArray, rng: np.random.Generato
         here, before = theta[number * step : (number + 1) * step], copy.deepcopy(rng)
 
         def checks(here: FloatArray = here, before: np.random.Generator = before) -> _Checks:
-            others = _can_be_exchanged(task.model, here)
+            others = _exchanged(task.model, here, theta)
             return _Checks(
                 task.with_stream(here, copy.deepcopy(before)),
                 task.with_stream(here, stream(0, *_STREAM, 1)),
-                task.with_stream(_exchanged(here), before) if others else None,
+                None if others is None else task.with_stream(others, before),
             )
 
         yield _Call(number, here, 0), task.with_stream(here, rng), checks
@@ -203,8 +200,8 @@ def _side_by_side(crew: Crew, task: _Simulation, theta: FloatArray, seed: int, d
     calls = deque(_calls(task, theta, seed))
 
     def checks_of(call: _Call) -> list[_Call]:
-        others = [replace(call, theta=_exchanged(call.theta))] if _can_be_exchanged(task.model, call.theta) else []
-        return [replace(call), replace(call, another=1), *others]
+        others = _exchanged(task.model, call.theta, theta)
+        return [replace(call), replace(call, another=1), *([] if others is None else [replace(call, theta=others)])]
 
     def by_workers(calls: list[_Call]) -> Iterator[_Done]:
         return (done for _, done in _in_order(crew, draws, task, calls))
