@@ -9,9 +9,9 @@ import contextlib
 
 import numpy as np
 
-import abcdp.simulation.pieces  # noqa: F401 - what workers run
 from abcdp._kernels import kernels
 from abcdp.distance import MMD
+from abcdp.simulation import pieces  # noqa: F401 - what workers run
 
 with contextlib.suppress(Exception):  # a worker that needs them will say what is wrong
     MMD(1.0, (0.0, 1.0)).encode(kernels().mixture(np.ones((1, 1)), 1, 0)[:, :, None])
