@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,18 @@ def _nearest_float(value: Fraction) -> float:
         return float(value)
     except OverflowError:
         return math.inf
+
+
+@functools.lru_cache(maxsize=1024)  # asked for with every batch, and exact arithmetic is slow
+def _range_over(powers: tuple[tuple[int, int], ...], domain: tuple[Interval, ...]) -> Interval:
+    low = high = Fraction(1)  # exact: a partial product of numbers could vanish and be scaled up again
+    for column, power in powers:
+        a, b = (Fraction(end) for end in domain[column])
+        ends = (a**power, b**power)
+        part = (Fraction(0) if power % 2 == 0 and a < 0 < b else min(ends), max(ends))
+        products = [x * y for x in (low, high) for y in part]
+        low, high = min(products), max(products)
+    return _nearest_float(low), _nearest_float(high)
 
 
 @dataclass(frozen=True)
@@ -96,14 +109,7 @@ class Moment:
 
     def range_over(self, domain: tuple[Interval, ...]) -> Interval:
         """Return bounds of the product over a box, by interval arithmetic."""
-        low = high = Fraction(1)  # exact: a partial product of numbers could vanish and be scaled up again
-        for column, power in self.powers:
-            a, b = (Fraction(end) for end in domain[column])
-            ends = (a**power, b**power)
-            part = (Fraction(0) if power % 2 == 0 and a < 0 < b else min(ends), max(ends))
-            products = [x * y for x in (low, high) for y in part]
-            low, high = min(products), max(products)
-        return _nearest_float(low), _nearest_float(high)
+        return _range_over(self.powers, domain)
 
     def slope(self, column: int, extents: Mapping[int, float]) -> float:
         """Return the largest slope of the product along one column, each column within its extent of zero."""
