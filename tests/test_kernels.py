@@ -121,6 +121,10 @@ def test_means_of_cosines_are_the_same_compiled_or_not(top):
         step = 2 * math.pi / (1.1 * (high - low))
         fast, slow = (m.trig_means(sets, low, high, step, top) for m in (compiled, plain))
         np.testing.assert_allclose(fast, slow, rtol=0, atol=1e-13)
+        weights = rng.uniform(size=2 * top + 1)
+        for module, means in ((compiled, fast), (plain, slow)):
+            found = module.weighted_trig_means(sets, low, high, step, top, weights)
+            assert np.array_equal(found, means * weights)
         points = np.clip(sets[0], low, high)
         fast, slow = (m.trig_matrix(points, 0.5 * (low + high), step, top) for m in (compiled, plain))
         np.testing.assert_allclose(fast, slow, rtol=0, atol=1e-13)
@@ -413,7 +417,7 @@ def test_the_environment_chooses_the_kernels(monkeypatch, variable, value, expec
 
 
 def test_both_modules_offer_the_same_functions():
-    for name in ("philox_uniforms", "mixture", "trig_means", "trig_matrix", "wave_means", "kernel_mean",
-                 "kernel_mean_self", "row_distances", "paired_distances"):  # fmt: skip
+    for name in ("philox_uniforms", "mixture", "trig_means", "weighted_trig_means", "trig_matrix", "wave_means",
+                 "kernel_mean", "kernel_mean_self", "row_distances", "paired_distances"):  # fmt: skip
         assert callable(getattr(compiled, name))
         assert callable(getattr(plain, name))

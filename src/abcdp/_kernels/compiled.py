@@ -194,6 +194,21 @@ def trig_means(sets: FloatArray, low: float, high: float, step: float, top: int)
     return _trig_means(np.ascontiguousarray(sets), low, high, step, top)
 
 
+@njit(nogil=True, cache=True)  # not fast: a product that the compiler drew into the mean would change its last digit
+def _weighted_trig_means(sets, low, high, step, top, weights):
+    out = _trig_means(sets, low, high, step, top)
+    for row in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[row, k] *= weights[k]
+    return out
+
+
+def weighted_trig_means(
+    sets: FloatArray, low: float, high: float, step: float, top: int, weights: FloatArray
+) -> FloatArray:
+    return _weighted_trig_means(np.ascontiguousarray(sets), low, high, step, top, weights)
+
+
 @njit(nogil=True, fastmath={"contract", "nsz"}, cache=True)
 def _trig_matrix(points, middle, step, top):
     out = np.empty((points.shape[0], 2 * top + 1))

@@ -86,15 +86,17 @@ class Header:
 
     def check(self, data: ShardData, where: str) -> None:
         """Raise unless every draw that is fine is finite and within the distance's public bounds."""
-        if not np.isin(data.status, list(STATUS_WORDS)).all():
+        # where all are fine, as mostly, none has to be looked up
+        if data.status.any() and not np.isin(data.status, list(STATUS_WORDS)).all():
             raise BankError(f"{where}: holds a status that is not known to this version.")
         if not np.isfinite(data.theta).all():
             raise BankError(f"{where}: a parameter is NaN or infinite.")
         low, high = self.distance.bounds(self.records)
         slack = _SLACK * max(np.abs(low).max(), np.abs(high).max())
         fine = data.rows if data.fine.all() else data.rows[data.fine]
-        # a comparison with NaN is false, so one test refuses NaN, infinities and anything beyond the bounds
-        if not ((fine >= low - slack) & (fine <= high + slack)).all():
+        # the least and the largest of values with NaN are NaN, and a comparison with NaN is false, so one test refuses
+        # NaN, infinities and anything beyond the bounds
+        if len(fine) and not ((fine.min(axis=0) >= low - slack) & (fine.max(axis=0) <= high + slack)).all():
             raise BankError(
                 f"{where}: a draw marked as fine has a summary that is NaN, infinite or beyond the distance's bounds; "
                 "refused, since rows beyond them would weaken the privacy of whoever uses the bank."

@@ -148,7 +148,8 @@ class QuadratureFeatures:
     def means(self, sets: FloatArray) -> FloatArray:
         if len(self._axes) == 1:
             _, step, top, roots = self._axes[0]
-            return kernels().trig_means(sets[:, :, 0], *self.domain[0], step, top) * roots  # type: ignore[no-any-return]
+            domain, compiled = self.domain[0], kernels()
+            return compiled.weighted_trig_means(sets[:, :, 0], *domain, step, top, roots)  # type: ignore[no-any-return]
         return np.stack([self._tensor_mean(points) for points in sets])
 
     def _tensor_mean(self, points: FloatArray) -> FloatArray:

@@ -11,10 +11,10 @@ from abcdp._common.checks import is_whole
 from abcdp.simulation.model import Model
 
 BATCH_VALUES = 1 << 18  # numbers simulated at once by rule 1 of streams
-_MOST_VALUES = 1 << 19  # and by rule 2: what surrounds a batch and holds the interpreter's lock is a fiftieth of it
+_MOST_VALUES = 1 << 20  # and by rule 2: fewer hand the interpreter's lock around, more leave a core's cache
 _GROWTH = 4
 _ALONE = 64  # draws of a bank that have a stream each, where a call takes many
-_ALONE_IN_PYTHON, _MOST_IN_PYTHON = 1024, 8  # the same where it takes one, and how many share a stream at last
+_ALONE_IN_PYTHON, _MOST_IN_PYTHON = 256, 32  # the same where it takes one, and how many share a stream at last
 
 
 @dataclass(frozen=True)

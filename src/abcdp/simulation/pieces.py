@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray
 from abcdp._common.progress import Advance
@@ -31,7 +32,7 @@ from abcdp.simulation.executors import Workers, carry_out, text_of
 from abcdp.simulation.model import Model
 
 STREAMS = 2  # the rule by which banks are made today; that of earlier ones is 1
-_SHARE = 4  # pieces that each worker should still get of what is left
+_SHARE = 2  # pieces that each worker should still get of what is left
 MOST_SECONDS = 2.0  # that a piece should take: what a lost worker loses, and how long a bar stands still
 _WORTH_KEEPING = 1.0  # seconds of work from which on a piece is written down before its shard is complete
 _FINISHERS = 4  # shards that are hashed and written at once
@@ -122,7 +123,7 @@ class Task:
     def _simulated(self, job: Job) -> tuple[ShardData, str]:
         rows = job.stop - job.start
         status = np.empty(rows, dtype=np.int8)
-        encoded = np.full((rows, self.header.width), np.nan)
+        encoded: list[FloatArray] = []  # joined at the end: every copy of a batch waits for the interpreter's lock
         theta = np.empty((rows, len(self.header.parameters))) if self.streams == 1 else self._parameters(job)
         rng = stream(self.seed, job.number)
         why = ""
@@ -135,17 +136,21 @@ class Task:
             sets, found, error = self.model.run(theta[here], self.header.records, rng)
             status[here] = found
             why = why or (text_of(error) if error else "")
-            if sets is None:
-                continue
-            if sets.shape[2] != self.header.columns:
+            if sets is not None and sets.shape[2] != self.header.columns:
                 raise ModelError(
                     f"simulator {self.model.name!r} returned {sets.shape[2]} columns, {self.header.columns} before."
                 )
-            if found.any():
-                encoded[here][found == OK] = self.header.distance.encode(sets[found == OK])
-            else:
-                encoded[here] = self.header.distance.encode(sets)
-        return ShardData(status, theta, encoded), why
+            encoded.append(self._encoded(sets, found))
+        return ShardData(status, theta, np.concatenate(encoded)), why
+
+    def _encoded(self, sets: FloatArray | None, status: npt.NDArray[np.int8]) -> FloatArray:
+        """Return a row for each draw of a batch, NaN for those that failed."""
+        if sets is not None and not status.any():
+            return self.header.distance.encode(sets)
+        rows = np.full((len(status), self.header.width), np.nan)
+        if sets is not None:
+            rows[status == OK] = self.header.distance.encode(sets[status == OK])
+        return rows
 
     def _parameters(self, job: Job) -> FloatArray:
         def draw() -> FloatArray:
