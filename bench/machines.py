@@ -100,23 +100,25 @@ def on_threads(work: Callable[[int], object], jobs: int, threads: int) -> None:
 
 
 def tuberculosis_banks(lines: Lines) -> None:
-    theta = tuberculosis.draw(256, np.random.default_rng(1))
+    """Each bank against the bare outbreaks of as many draws: what a core does drops once all have been busy a while."""
+    theta = tuberculosis.draw(4096, np.random.default_rng(1))
 
     def outbreak(row: int) -> None:
         void(tuberculosis.simulator(theta[row : row + 1], OUTBREAKS, np.random.default_rng(row)))
 
     outbreak(0)
-    repeats = 1 if lines.quick else 3
-    bare = {"bare 1": partial(on_threads, outbreak, 256, 1), "bare all": partial(on_threads, outbreak, 256, CORES)}
-    found = interleaved(lines.banks(tuberculosis, 256, OUTBREAKS) | bare, repeats)
-    lines.capacity("tuberculosis kernels in threads", found)
-    lines.gain("tuberculosis, T=256", "tuberculosis kernels in threads", found, 256)
-    for draws, again in ((1024, 1 if lines.quick else 2), (4096, 1)):
+    for draws, repeats in ((256, 3), (1024, 2), (4096, 1)):
         if lines.quick and draws == 4096:
             lines.skip("tuberculosis, T=4096 (--quick)")
             continue
-        found = interleaved(lines.banks(tuberculosis, draws, OUTBREAKS), again)
-        lines.gain(f"tuberculosis, T={draws}", "tuberculosis kernels in threads", found, draws)
+        bare = {
+            "bare 1": partial(on_threads, outbreak, draws, 1),
+            "bare all": partial(on_threads, outbreak, draws, CORES),
+        }
+        found = interleaved(lines.banks(tuberculosis, draws, OUTBREAKS) | bare, 1 if lines.quick else repeats)
+        kernels = f"{draws} draws of tuberculosis in threads"
+        lines.capacity(kernels, found)
+        lines.gain(f"tuberculosis, T={draws}", kernels, found, draws)
 
 
 def toy_kernels(batches: int) -> None:
@@ -231,7 +233,9 @@ print(next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if 
 
 
 def memory(lines: Lines) -> None:
-    few, many = (8192, 32_768) if lines.quick else (20_480, 163_840)
+    few, many = (5 * CORES << 10, 20 * CORES << 10)  # from a few shards for each on, memory is what it will be
+    if lines.quick:
+        few, many = few // 2, many // 2
     peaks = {(t, w): in_new_process(MEMORY, t, w)[0] for t, w in ((few, CORES), (many, CORES), (few, 1))}
     what = f"peak memory of a bank of {many} draws against {few}, {CORES} threads"
     lines.table.row(what, peaks[many, CORES], peaks[few, CORES], 1.1, "MiB", at_most=True)
