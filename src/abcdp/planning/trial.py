@@ -44,7 +44,7 @@ MEASURES = ("error", "coverage", "accepts", "flips", "short")
 _HELD = 1 << 30  # bytes of encoded datasets kept in memory; a larger bank is read again in each pass over it
 _BLOCK = 1 << 25  # bytes of encoded datasets compared at once
 _GROUP = 1 << 28  # bytes of distances computed in one pass over a bank that is read again
-_FLIPS = 1024  # draws over which the flip probability is averaged
+_FLIPS = 256  # draws over which the flip probability is averaged, for each of a hundred datasets
 _FLIPPING = {"laplace": "laplace", "exponential": "one-sided"}  # laws whose flip probability is known
 
 

@@ -35,11 +35,11 @@ class CommonNoise:
 
     def laplace(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-abs(k) / scale)."""
-        return self._kept(("laplace", scale, size), lambda: np.diff(self._whole(scale, size), axis=1)[:, 0])
+        return self._kept(("laplace", scale, size), lambda: self._whole(1, scale, size) - self._whole(0, scale, size))
 
     def exponential(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-k / scale), for k >= 0."""
-        return self._kept(("exponential", scale, size), lambda: self._whole(scale, size)[:, 1])
+        return self._kept(("exponential", scale, size), lambda: self._whole(1, scale, size))
 
     def gaussian(self, scale: int, size: int) -> IntArray:
         """Return draws that are nearly those with P(k) proportional to exp(-k**2 / (2 scale**2))."""
@@ -52,14 +52,19 @@ class CommonNoise:
     def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         """Return the places of the smallest values less Gumbel noise, which is here computed in floating point."""
         size = runs * len(values)
-        hazards = self._standard("exponential", 2, size, lambda rng: rng.standard_exponential((size, 2)))[:, 0]
+        hazards = self._pairs(size)[:, 0]
         self._call += 1
         keys = values + scale * np.log(hazards.reshape(runs, len(values)))
         return np.sort(np.argpartition(keys, min(count, len(values)) - 1, axis=1)[:, :count], axis=1)
 
-    def _whole(self, scale: int, size: int) -> IntArray:
-        pairs = self._standard("exponential", 2, size, lambda rng: rng.standard_exponential((size, 2)))
-        return np.floor(pairs * scale).astype(np.int64)
+    def _whole(self, which: int, scale: int, size: int) -> IntArray:
+        return (self._pairs(size)[:, which] * scale).astype(np.int64)  # which rounds numbers above 0 down
+
+    def _pairs(self, size: int) -> FloatArray:
+        """Return pairs of standard exponential numbers, the first of all pairs side by side: they are used alone."""
+        return self._standard(
+            "exponential", 2, size, lambda rng: np.asfortranarray(rng.standard_exponential((size, 2)))
+        )
 
     def _rounded(self, shape: str, scale: int, width: int, size: int) -> IntArray:
         def made() -> IntArray:
