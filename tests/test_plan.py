@@ -357,7 +357,7 @@ def realised(bank, mechanisms, count, seed):
 
 @pytest.mark.statistical(alpha=1e-4)
 def test_predictions_come_true_and_the_threshold_is_near_the_best(bank, alpha):
-    """False failures: alpha (normal approximation). With these sizes 10% plus 2.2 standard errors are more than
+    """False failures: alpha (normal approximation). With these sizes 10% plus twice the standard errors are more than
     4 of their root of squares, and the thresholds are compared at alpha / 4 each.
 
     Power: a prediction that is off by a third is caught with probability 0.99.
@@ -365,12 +365,14 @@ def test_predictions_come_true_and_the_threshold_is_near_the_best(bank, alpha):
     levels = np.quantile(bank.distance.compare(bank.rows, bank.rows[7]), np.geomspace(1e-3, 0.6, 15))
     # resampled runs at lower thresholds now and then accept next to nothing: too rare to be measured by so few datasets
     for seed, resample, given in ((41, False, None), (42, True, levels[levels > 0.1])):
-        made = abcdp.plan(bank, epsilon=1.0, accept=10, resample=resample, threshold=given, unit=UNIT, **ONLY)
+        made = abcdp.plan(
+            bank, epsilon=1.0, accept=10, resample=resample, threshold=given, unit=UNIT, truths=150, **ONLY
+        )
         grid = [replace(made.mechanism, threshold=float(tau)) for tau in levels]
         errors = realised(bank, [made.mechanism, *grid], 300, seed)
         found, predicted = Estimate.root_of(errors[:, 0]), made.chosen.error
         spread = math.hypot(predicted.error, found.error)
-        allowed = 0.1 * found.mean + 2.2 * spread
+        allowed = 0.1 * found.mean + 2 * spread
         print(f"predicted {predicted}, realised {found}, allowed {allowed / spread:.1f} standard errors")
         assert stats.norm.sf(allowed / spread) < alpha / 8
         assert abs(predicted.mean - found.mean) <= allowed
@@ -752,11 +754,13 @@ def realised_release(bank, mechanism, count, draws, seed):
 
 @pytest.mark.statistical(alpha=1e-4)
 def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank, tmp_path, alpha):
-    """False failures: alpha (normal approximation; the allowed deviation is more than 3.9 standard errors).
+    """False failures: alpha (normal approximation; the allowed deviation is more than 4 standard errors).
 
-    Power: a prediction that is off by a third is caught with probability 0.97.
+    Power: a prediction that is off by a third is caught with probability 0.99.
     """
-    made = abcdp.plan(bank, epsilon=0.3, unit=UNIT, accept=10, learned_to=tmp_path / "learned", progress=False)
+    made = abcdp.plan(
+        bank, epsilon=0.3, unit=UNIT, accept=10, truths=150, learned_to=tmp_path / "learned", progress=False
+    )
     assert made.mechanism == PrivateSummary(0.3)
     assert made.learned
     assert made.chosen.draws == 10
@@ -781,7 +785,7 @@ def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank,
     found = Estimate.root_of(realised_release(learned, made.mechanism, 150, 10, 51))
     predicted = made.chosen.error
     spread = math.hypot(predicted.error, found.error)
-    allowed = 0.1 * found.mean + 2.2 * spread
+    allowed = 0.1 * found.mean + 2 * spread
     print(f"predicted {predicted}, realised {found}, allowed {allowed / spread:.1f} standard errors")
     assert stats.norm.sf(allowed / spread) < alpha / 2
     assert abs(predicted.mean - found.mean) <= allowed
