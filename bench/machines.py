@@ -23,6 +23,7 @@ import numpy as np
 from scipy import stats
 
 import abcdp
+from abcdp._kernels import kernels
 from abcdp.models import mixture, tuberculosis
 from bench.measure import Table, in_new_process, interleaved, void
 
@@ -40,9 +41,12 @@ for _ in range(records): print(source.gauss(mu, 1.0))
 """
 
 
-def bank(model: abcdp.Model, draws: int, records: int, workers: int, pool: str = "auto", **options: object) -> str:
-    """Make a bank in a folder and return its digest."""
+def bank(
+    model: abcdp.Model, draws: int, records: int, workers: int, pool: str = "auto", **options: object
+) -> tuple[str, float]:
+    """Make a bank in a folder; return its digest, and the seconds it took."""
     with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
         made = abcdp.simulate(
             model,
             draws=draws,
@@ -54,7 +58,7 @@ def bank(model: abcdp.Model, draws: int, records: int, workers: int, pool: str =
             progress=False,
             **options,  # type: ignore[arg-type]
         )
-        return made.digest
+        return made.digest, time.perf_counter() - start
 
 
 class Lines:
@@ -78,12 +82,14 @@ class Lines:
 
     def banks(
         self, model: abcdp.Model, draws: int, records: int, pool: str = "auto", **options: object
-    ) -> dict[str, Callable[[], None]]:
+    ) -> dict[str, Callable[[], float | None]]:
         """Return the same bank by one worker and by all, which keep their digests."""
         kept = self.digests.setdefault(f"{model.name}, {draws} draws", [])
 
-        def made(workers: int) -> None:
-            kept.append(bank(model, draws, records, workers, pool, **options))
+        def made(workers: int) -> float:
+            digest, seconds = bank(model, draws, records, workers, pool, **options)
+            kept.append(digest)
+            return seconds
 
         return {"1": partial(made, 1), "all": partial(made, CORES)}
 
@@ -160,6 +166,25 @@ def toy_banks(lines: Lines) -> None:
     lines.gain(f"toy, T={draws}, processes", "toy kernels in processes", found, draws)
 
 
+def toy_parts(lines: Lines) -> None:
+    """What a draw of the toy takes on one core, part by part: the least that each could take is not far below."""
+    distance, rng = mixture.distance.fitted(1), np.random.default_rng(1)
+    theta = mixture.draw(64, rng)
+    sets = mixture.simulator(theta, RECORDS, rng)[:, :, None]
+    coarse = abcdp.MMD(bandwidth=100.0, domain=(0.0, 5.0)).fitted(1)  # hardly more than one sine and cosine a record
+    parts = {
+        "random numbers": lambda: void(kernels().philox_uniforms(1, 64, RECORDS)),
+        "random numbers and simulator": lambda: void(mixture.simulator(theta, RECORDS, rng)),
+        "features": lambda: void(distance.encode(sets)),
+        "features, were there two or three": lambda: void(coarse.encode(sets)),
+    }
+    found = interleaved(parts, 10 if lines.quick else 50)
+    _, whole = bank(mixture, 10_240, RECORDS, 1, "threads")
+    for name, seconds in found.items():
+        lines.table.row(f"toy, one thread, a draw: {name}", seconds / 64)
+    lines.table.row("toy, one thread, a draw: all, files included", whole / 10_240)
+
+
 def program_banks(lines: Lines) -> None:
     def command(rounds: object, *values: object) -> list[str]:
         return [sys.executable, "-S", "-E", "-c", PROGRAM, *map(str, values), str(rounds)]
@@ -187,16 +212,16 @@ def digests(lines: Lines) -> None:
     """The same bank whoever makes it, in whatever pieces."""
     kept = lines.digests.setdefault("mixture, 3000 draws", [])
     for workers in sorted({1, 2, 5, 16, CORES}):
-        kept.append(bank(mixture, 3000, 100, workers, "threads"))
+        kept.append(bank(mixture, 3000, 100, workers, "threads")[0])
     for workers in sorted({2, 5, CORES}):
-        kept.append(bank(mixture, 3000, 100, workers, "processes"))
+        kept.append(bank(mixture, 3000, 100, workers, "processes")[0])
     if importlib.util.find_spec("distributed") is None:
         lines.skip("the same bank by Dask (it is not installed)")
     else:
         from distributed import Client
 
         with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
-            kept.append(bank(mixture, 3000, 100, 2, executor=client))
+            kept.append(bank(mixture, 3000, 100, 2, executor=client)[0])
     kept.append(killed_and_resumed())
     for what, found in lines.digests.items():
         same = "the same" if len(set(found)) == 1 else "OTHER BANKS"
@@ -263,7 +288,7 @@ def main(folder: Path, quick: bool = False) -> None:
     began = time.perf_counter()
     table = Table(f"machines {CORES} cores: what banks gain from them")
     lines = Lines(table, quick)
-    for part in (tuberculosis_banks, toy_banks, program_banks, memory, digests):
+    for part in (tuberculosis_banks, toy_banks, toy_parts, program_banks, memory, digests):
         part(lines)
     table.note(f"measured in {time.perf_counter() - began:.0f} s; targets are {WANTED:g} of the capacity in this run")
     table.save(folder, **facts(lines))
