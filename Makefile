@@ -17,6 +17,7 @@ $(READY): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -c "import abcdp.simulation.warm"  # compiles the loops that the first run would wait for
 	@touch $@
 
 demo: $(READY) ## the whole path on made-up data: bank, ledger, private release, report
