@@ -85,7 +85,7 @@ def carry_out(
             finished, _ = wait(running, timeout=_PATIENCE, return_when=FIRST_COMPLETED)
             if not finished:
                 workers.check()
-            for future in finished:
+            for future in sorted(finished, key=_went_wrong):  # what is done is handed on before an error ends all
                 job = running.pop(future)
                 try:
                     result = future.result()
@@ -107,6 +107,10 @@ def carry_out(
     finally:
         for future in running:
             future.cancel()
+
+
+def _went_wrong(future: Future[Any]) -> bool:
+    return future.cancelled() or future.exception() is not None
 
 
 def _is_of_workers(error: BaseException) -> bool:
