@@ -185,7 +185,7 @@ def test_jobs_shrink_and_keep_within_their_time():
     assert sizes[1:] == sorted(sizes[1:], reverse=True)
     assert len(sizes) > 4 * 10
     assert Pace(workers, 100, seconds=60.0).draws() == 1
-    workers.fewest_seconds = 10.0  # as a thousand remote ones
+    workers.fewest_seconds = lambda: 10.0  # as a thousand remote ones
     assert Pace(workers, 10**9, seconds=0.001).draws() == 10_000
 
 

@@ -128,7 +128,6 @@ class Workers(abc.ABC):
     """Those who do jobs; a context in which they are there."""
 
     of_this_machine = True  # and so within reach of its folders
-    fewest_seconds = 0.01  # that a job should take: a hundredth of it goes into giving it out
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -142,6 +141,10 @@ class Workers(abc.ABC):
     def window(self) -> int:
         """How many jobs may be given out at once."""
         return 2 * self.count
+
+    def fewest_seconds(self) -> float:
+        """Return what a job should take at least: a hundredth of it goes into giving it out."""
+        return 0.01
 
     @abc.abstractmethod
     def submit(self, task: Callable[[Job], T], job: Job, attempt: int) -> Future[T]:
@@ -323,9 +326,8 @@ class _Remote(Workers):
         self._executor = executor
         self._sent: tuple[Callable[[Any], Any], bytes] | None = None
 
-    @property
-    def fewest_seconds(self) -> float:  # type: ignore[override]
-        """A hundred jobs a second are what a scheduler hands out with ease."""
+    def fewest_seconds(self) -> float:
+        """Return it for a scheduler, which hands out a hundred jobs a second with ease."""
         return max(0.1, self.count / 100)
 
     def submit(self, task: Callable[[Job], T], job: Job, attempt: int) -> Future[T]:

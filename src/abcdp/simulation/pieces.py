@@ -192,7 +192,7 @@ class Pace:
 
     def draws(self) -> int:
         """Return a number of draws for the next job."""
-        least = self._workers.fewest_seconds
+        least = self._workers.fewest_seconds()
         share = self._left * self.seconds / (_SHARE * self._workers.count)
         if self._draws == 1:  # one trial draw may have been ever so fast: a large job is for what was measured
             share = least
