@@ -175,7 +175,7 @@ def decode_shard(content: bytes, where: str, parameters: int, width: int, rows: 
             if [(f.name, f.type) for f in found] != [(f.name, f.type) for f in wanted]:
                 raise BankError(f"{where}: its columns are not those of this bank (row, status, theta, summary).")
             check_pages(file.metadata, content, columns, rows)
-            table = file.read()
+            table = file.read(use_threads=False)  # Arrow aborts a process that ends while its threads begin
     except FooterError as error:
         raise BankError(f"{where}: {error}; refused.") from error
     except BankError:

@@ -19,6 +19,7 @@ from abcdp.owner.reading import DAY, Reading, days_since, moment, other_zones
 
 _MISSING = ("", "#N/A", "#NA", "-NaN", "-nan", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
 _GAPS = ("unknown", "missing", "none", "nil", "no", "not known", "n.a.", "nd", "tbd")  # words that stand for a number
+_PARALLEL = 1 << 24  # bytes read by several threads: Arrow aborts a process that ends while they are just beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def from_parquet(source: Any, where: str) -> Table:
     """Return the table of a Parquet file."""
     import pyarrow.parquet as pq
 
-    return Table(pq.read_table(source), where)
+    return Table(pq.read_table(source, use_threads=False), where)  # see _PARALLEL
 
 
 def from_csv(content: bytes, where: str, reading: Reading) -> Table:
@@ -77,7 +78,7 @@ def from_csv(content: bytes, where: str, reading: Reading) -> Table:
     try:
         found = arrow.read_csv(
             io.BytesIO(content.strip(b"\r\n") if alone else content),
-            read_options=arrow.ReadOptions(autogenerate_column_names=record),
+            read_options=arrow.ReadOptions(autogenerate_column_names=record, use_threads=len(content) >= _PARALLEL),
             parse_options=arrow.ParseOptions(
                 delimiter=reading.separator or ",", newlines_in_values=True, ignore_empty_lines=not alone
             ),
