@@ -77,6 +77,7 @@ AREAS = {
     "contributions": ("contributions", ""),
     "missing": ("missing", "not gaps_no_longer and not integers_move"),
     "kinds": ("kinds_of_noise_and_units", "weighed or goes_where or ledger or audit"),
+    "local": ("local", "left_out_and_counted or held_out_draws or share_a_path"),
     "hostile": ("hostile_settings", ""),
     "refusals": ("distances", "refused"),
     "auditor": (

@@ -58,6 +58,8 @@ QUICK = {
         "test_golden.py::test_a_release_loads_and_gives_its_posterior",
         "test_golden.py::test_weights_make_any_number_of_draws",
         "test_regression_adjustment.py::test_stretching_goes_back_and_stays_inside",
+        "test_local.py::test_coordinates_go_forth_and_back_and_make_the_prior_normal",
+        "test_local.py::test_it_never_simulates_more_than_allowed_and_goes_by_the_bank_where_that_is_little",
     ],
     "learning": ["test_learning.py::test_combinations_of_cases_have_their_exact_diameter"],
     "ledger": [

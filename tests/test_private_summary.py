@@ -478,9 +478,8 @@ def test_a_private_summary_from_end_to_end(toy, tmp_path):
     assert release.summary is not None
     derived = learned.bank.distance.sensitivity(5000, ONE, norm=1)
     assert 0.97 * derived < release.guarantee.sensitivity < derived  # enforced, without what a proof has to add
-    with pytest.warns(PosteriorWarning, match="effective draws"):
-        tree = abcdp.posterior(release, learned.bank)
-    assert tree.attrs["method"] == "regression adjustment"
+    tree = abcdp.posterior(release, learned.bank)
+    assert (tree.attrs["rung"], tree.attrs["trusted"], tree.attrs["reasons"]) == ("local", True, "")
     means = np.array([float(tree["posterior"][name].mean()) for name in release.parameters])
     assert np.abs(means - TRUTH).max() < 0.06
     for method in ("nearest", "weights", "regression"):

@@ -15,7 +15,7 @@ from scipy import stats
 import abcdp
 from abcdp.errors import BankError, ModelError, PosteriorWarning, ReleaseError
 from abcdp.experiments.public import public_release
-from abcdp.inference import regression
+from abcdp.inference import methods, regression
 from abcdp.mechanisms import PrivateSummary
 from abcdp.models._mixture import TRUTH
 from sample_models import failing
@@ -108,11 +108,14 @@ def test_bounds_of_a_narrow_posterior_are_respected_and_the_noise_is_in_the_spre
         assert 0.75 < draws.std() / weighted.std() < 1.35
 
 
-def test_what_auto_does_is_said(toy):
+def test_what_auto_does_is_said(toy, monkeypatch):
     release = public_release(toy, observed(1)[0], PrivateSummary(0.5), unit=abcdp.Unit(), seed=1)
+    monkeypatch.setattr(methods, "AUTO", ("weights", "regression"))  # as where no local fit can be made
     with pytest.warns(PosteriorWarning, match="a regression adjustment takes their place"):
         tree = abcdp.posterior(release, toy)  # the bank knows the support
     assert tree.attrs["method"] == "regression adjustment"
+    assert not tree.attrs["trusted"]
+    assert "a regression adjustment takes their place" in tree.attrs["reasons"]
     assert tree.attrs["effective_sample_size_of_weights"] < 50
     assert tree["posterior"].sizes["draw"] == 1000
     rough = public_release(toy, observed(1)[0], PrivateSummary(0.001), unit=abcdp.Unit(), seed=1)

@@ -78,7 +78,9 @@ def prior_draws(bank: Bank, most: int = PRIOR_DRAWS) -> FloatArray:
 
 
 def save_netcdf(tree: xarray.DataTree, path: str | os.PathLike[str]) -> None:
-    """Write a posterior as netCDF; ``xarray.open_datatree`` reads it."""
+    """Write a posterior as netCDF; ``xarray.open_datatree`` reads it. What is true or false is written as 1 or 0."""
+    tree = tree.copy()
+    tree.attrs.update({name: int(value) for name, value in tree.attrs.items() if isinstance(value, bool)})
     write_atomically(Path(path), lambda temporary: tree.to_netcdf(os.fspath(temporary), engine="h5netcdf"))
 
 

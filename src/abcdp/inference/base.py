@@ -20,13 +20,15 @@ class Answer:
     """Draws of a posterior: parameters, their log weights (None where all count the same), and where they come from.
 
     `rows` are the bank's rows of the draws, None where they are none of the bank's. `diagnostics` stand in the
-    attributes of the tree; ``"method"`` among them says in words how the draws were found.
+    attributes of the tree; ``"method"`` among them says in words how the draws were found. `reasons` are what speaks
+    against trusting them.
     """
 
     theta: FloatArray
     log_weights: FloatArray | None = None
     rows: IntArray | None = None
     diagnostics: dict[str, Any] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
 
     def equally_weighted(self, draws: int, rng: np.random.Generator) -> Answer:
         """Return so many draws chosen in proportion to their weights; itself where all count the same."""
@@ -35,6 +37,14 @@ class Answer:
         chosen = resampled_rows(self.log_weights, draws, rng)
         rows = None if self.rows is None else self.rows[chosen]
         return replace(self, theta=self.theta[chosen], log_weights=None, rows=rows)
+
+    def doubted(self, *reasons: str) -> Answer:
+        """Return it with more that speaks against it."""
+        return replace(self, reasons=(*self.reasons, *reasons))
+
+    def noted(self, notes: dict[str, Any]) -> Answer:
+        """Return it with more that is known about it."""
+        return replace(self, diagnostics=self.diagnostics | notes)
 
 
 class PosteriorMethod(ABC):

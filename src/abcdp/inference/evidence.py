@@ -53,6 +53,9 @@ class Noisy(Protocol):
     def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return the rows with fresh noise of the same law."""
 
+    def redrawn(self, row: FloatArray, rng: np.random.Generator) -> Noisy:
+        """Return what would have been released of another dataset, by public randomness."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -73,6 +76,11 @@ class Sample:
             if count >= most:
                 break
         return cls(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    def without(self, number: int) -> Sample:
+        """Return it without the draw of this number."""
+        kept = self.numbers != number
+        return self if kept.all() else Sample(self.numbers[kept], self.rows[kept], self.theta[kept])
 
 
 class PriorDraws(Protocol):
@@ -122,6 +130,7 @@ class Evidence:
 
     `draws` are those of the prior, and `support` says where it allows the parameters, None where nobody knows. The draw
     of number `left_out` must not count, beside those whose simulation failed: a planner's observation is one of them.
+    `simulations` are the most that a method may make where it is given a model.
     """
 
     draws: PriorDraws
@@ -131,6 +140,7 @@ class Evidence:
     accepted: IntArray | None = None
     gaps: tuple[int, ...] = ()
     left_out: int = -1
+    simulations: int = 0
     shared: Shared | None = None
 
     @property

@@ -10,7 +10,9 @@ from abcdp.bank import Bank
 from abcdp.errors import ReleaseError
 from abcdp.inference.accepted import AcceptedDraws
 from abcdp.inference.base import Answer, PosteriorMethod
+from abcdp.inference.contest import held_out
 from abcdp.inference.evidence import Evidence
+from abcdp.inference.local import LocalLikelihood
 from abcdp.inference.nearest import NearestDraws
 from abcdp.inference.regression import RegressionAdjustment
 from abcdp.inference.weights import NoiseAwareWeights
@@ -18,7 +20,13 @@ from abcdp.simulation.model import Model
 
 __all__ = ["AUTO", "METHODS", "Answer", "Choice", "Evidence", "PosteriorMethod", "choose", "register_posterior_method"]
 
-_SHIPPED: tuple[PosteriorMethod, ...] = (AcceptedDraws(), NoiseAwareWeights(), RegressionAdjustment(), NearestDraws())
+_SHIPPED: tuple[PosteriorMethod, ...] = (
+    *(AcceptedDraws(), NoiseAwareWeights(), LocalLikelihood()),
+    *(RegressionAdjustment(), NearestDraws()),
+)
+
+CLEARLY = 2.0  # standard errors: by so many a rival is better than a local fit, or not much worse than a doubtful one
+COVERED = 0.8  # share of truths in 90 % intervals below which a method that won is not trusted either
 
 METHODS: dict[str, PosteriorMethod] = {method.name: method for method in _SHIPPED}
 AUTO = tuple(method.name for method in _SHIPPED)  # in this order the first that has no reason not to
@@ -72,6 +80,39 @@ def choose(name: str, evidence: Evidence, bank: Bank, model: Model | None, draws
         raise ReleaseError(reason)
     doubt = METHODS[name].doubt(evidence, bank, model) or evidence.one_draw_decides
     return Choice(METHODS[name], draws, doubt, asked=True)
+
+
+def answered(
+    name: str, evidence: Evidence, bank: Bank, model: Model | None, draws: int, rng: np.random.Generator
+) -> tuple[str, Answer]:
+    """Return which method answered, and its answer, with all that speaks against it.
+
+    ``"auto"`` measures a local fit against a regression on held-out draws near its answer, and takes the better.
+    """
+    choice = choose(name, evidence, bank, model, draws)
+    answer = choice.infer(evidence, bank, model, rng)
+    local, rival = METHODS["local"], METHODS["regression"]
+    if choice.method is not local:
+        return choice.method.name, answer if choice.doubt is None else answer.doubted(choice.warning)
+    if name != "auto" or not _can(rival, evidence, bank, model):
+        return local.name, answer
+    found = held_out((local, rival), evidence, bank, answer.theta, rng)
+    notes = {
+        f"held_out_{word}_{name}": getattr(one, word) for name, one in found.items() for word in ("score", "coverage")
+    }
+    ahead = found[rival.name].better_than(found[local.name])
+    if ahead <= (-CLEARLY if answer.reasons else CLEARLY):
+        return local.name, answer.noted(notes)
+    other = Choice(rival, draws, choice.doubt).infer(evidence, bank, model, rng).noted(notes)
+    if found[rival.name].coverage >= COVERED:
+        return rival.name, other
+    return rival.name, other.doubted(
+        f"its 90 % intervals held {found[rival.name].coverage:.0%} of the true parameters of simulated datasets near it"
+    )
+
+
+def _can(method: PosteriorMethod, evidence: Evidence, bank: Bank, model: Model | None) -> bool:
+    return method.reason_not(evidence, bank, model) is None and method.doubt(evidence, bank, model) is None
 
 
 def check_name(name: str) -> None:

@@ -31,7 +31,11 @@ class NearestDraws(PosteriorMethod):
         if evidence.accepted is not None:
             return accepted_draws(evidence, weighted=False)
         rows = nearest(evidence.log_likelihoods, draws)
-        diagnostics = {"method": "nearest draws", "effective_sample_size": evidence.effective_size}
+        diagnostics = {
+            "method": "nearest draws",
+            "effective_sample_size": float(len(rows)),
+            "effective_sample_size_of_weights": evidence.effective_size,
+        }
         return Answer(evidence.draws.take(rows), None, rows, diagnostics)
 
     def unasked_draws(self, evidence: Evidence, draws: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,13 @@ from abcdp.bank.failures import drawn_where_draws_fail, failures_and_where
 from abcdp.distance import LearnedSummary
 from abcdp.errors import BankError, PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
+from abcdp.inference.diagnostics import reasons_against
 from abcdp.inference.evidence import BankDraws, Evidence, Noisy, check_summary, log_likelihoods
 from abcdp.inference.explained import weakness
-from abcdp.inference.methods import check_name, choose
+from abcdp.inference.methods import answered, check_name
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
+from abcdp.simulation.model import Model
 
 if TYPE_CHECKING:
     import xarray
@@ -35,58 +38,96 @@ def posterior(
     release: Release | NoisySummary | str | os.PathLike[str],
     bank: Bank | str | os.PathLike[str],
     *,
-    draws: int = 1000,
+    model: Model | None = None,
     method: str = "auto",
+    draws: int = 1000,
+    simulations: int = 4000,
     support: Any = None,
     seed: int = 0,
 ) -> xarray.DataTree:
     """Return the posterior that a release gives, or that somebody else's noisy statistics give.
 
     Of sparse vector and of the nearest draws the accepted draws are the posterior (chosen in proportion to their gaps,
-    where those were released and the method is not ``"nearest"``). From a private summary any number of
-    `draws` is made: by ``"weights"``, the exact posterior given what was released, noise included; by
-    ``"regression"``, the nearest draws of the bank with noise added to their summaries, adjusted along a local linear
-    fit: an approximation whose spread includes the noise; or by the ``"nearest"`` draws of the bank as they are.
-    ``"auto"`` takes the weights unless fewer than 50 effective draws carry them; then regression where the support of
-    the prior is known and the bank has ten draws to each number of a summary, else the nearest; and it warns. A method
-    that is asked for by name is used, with a warning where too few draws carry it. A parameter that the summaries of
-    the bank tell next to nothing about, noise or not, is named in a warning too.
+    where those were released and the method is not ``"nearest"``). From a private summary any number of `draws` is
+    made, on one of these rungs:
+
+    - ``"weights"``: draws of the bank by the probability of the noise that leads to the release. Exact, and possible
+      where enough draws carry it: where the noise is wider than the sampling error.
+    - ``"local"``: a normal law of the summary, fitted to simulations where the answer lies, with the noise convolved.
+      From the bank alone where it is dense enough; with a `model` from new simulations there.
+    - ``"regression"``: the nearest draws of the bank with noise added to their summaries, adjusted along a local linear
+      fit: an approximation whose spread includes the noise.
+    - ``"nearest"``: the nearest draws as they are, which is too wide.
+
+    ``"auto"`` takes the weights unless fewer than 50 effective draws carry them; then a local fit, unless a regression
+    does better on held-out draws of the bank near the answer; and the nearest where the support of the prior is not
+    known. A method that is asked for by name is used. What speaks against an answer stands in its attributes, with
+    ``trusted`` = False, and is warned of. A parameter that the summaries of the bank tell next to nothing about, noise
+    or not, is named in a warning too.
 
     Parameters
     ----------
     release, bank
         A release and its bank; or a :class:`abcdp.NoisySummary` and a bank whose summaries are the same statistics.
+    model, simulations
+        The simulator, and how many new datasets may be simulated with it around the answer: public, hence free.
     draws, method, seed
         How many draws of the posterior are made, how (also by a method of your own, see
         :func:`abcdp.inference.methods.register_posterior_method`), and with which public randomness.
     support
-        Where the prior allows the parameters, for the regression, if the bank does not say: ``"simplex"``, or a pair
-        (low, high) for each of them, None where it has no end.
+        Where the prior allows the parameters, if the bank does not say: ``"simplex"``, or a pair (low, high) for each
+        of them, None where it has no end.
 
     Returns
     -------
     An :class:`xarray.DataTree` with the groups ``posterior`` (one variable per parameter), ``prior`` (draws of the
-    bank), ``sample_stats`` (the bank's row of each draw), and the guarantee in its attributes. The draws are
-    independent: use ``arviz.summary(kind="stats")``.
+    bank), ``sample_stats`` (the bank's row of each draw), and in its attributes the guarantee, ``method``, ``rung``,
+    ``trusted`` and ``reasons`` (what speaks against it, empty where nothing does), ``effective_sample_size`` (how many
+    independent draws of what the method aims at these are worth) and what else the method knows of itself. The
+    draws are independent: use ``arviz.summary(kind="stats")``.
     """
     if not isinstance(release, Release | NoisySummary):
         release = Release.load(release)
     used = bank_of(release, bank)
-    if not is_whole(draws, 1):
-        raise ReleaseError(f"draws={draws!r}: a whole number of at least 1.")
+    for name, value, least in (("draws", draws, 1), ("simulations", simulations, 0)):
+        if not is_whole(value, least):
+            raise ReleaseError(f"{name}={value!r}: a whole number of at least {least}.")
     check_name(method)
-    evidence = evidence_of(release, used, support)
-    choice = choose(method, evidence, used, None, draws)
+    if model is not None:
+        if not isinstance(model, Model):
+            raise ReleaseError(f"model={model!r}: give an abcdp.Model, or leave it out.")
+        model.check_bank(used)
+    evidence = replace(evidence_of(release, used, support), simulations=simulations)
+    rng = np.random.default_rng(seed)
+    name, answer = answered(method, evidence, used, model, draws, rng)
+    answer = answer.doubted(*reasons_against(evidence, used, answer.theta, rng))
     failed = failures_and_where(used)
     if failed is not None:
         warnings.warn(f"{failed} The posterior knows nothing of where they fail.", SimulationWarning, stacklevel=2)
-    answer = choice.infer(evidence, used, None, np.random.default_rng(seed))
     outside = drawn_where_draws_fail(used, answer.theta, answer.rows)
-    for said in (choice.warning if choice.doubt is not None else None, weakness(used), outside):
+    for said in (_in_words(answer.reasons, name, model), weakness(used), outside):
         if said is not None:
             warnings.warn(said, PosteriorWarning, stacklevel=2)
     stats = {} if answer.rows is None else {"bank_row": answer.rows}
-    return as_tree(release, used, answer.theta, stats, {"method": choice.method.name, **answer.diagnostics})
+    notes = {
+        "method": name,
+        **answer.diagnostics,
+        "rung": "exact" if name == "weights" else name,
+        "trusted": not answer.reasons,
+        "reasons": "; ".join(answer.reasons),
+    }
+    return as_tree(release, used, answer.theta, stats, notes)
+
+
+def _in_words(reasons: tuple[str, ...], name: str, model: Model | None) -> str | None:
+    """Return as a warning what speaks against an answer, and the way out; None where nothing does."""
+    if not reasons:
+        return None
+    said = "; ".join(reason.removesuffix(".") for reason in reasons)
+    if name != "local":
+        return f"{said}."
+    way = "Allow more simulations=..., or look at method='regression'" if model else "Give the simulator, model=..."
+    return f"the answer is not to be trusted as it stands: {said}. {way}."
 
 
 def evidence_of(release: Release | NoisySummary, bank: Bank, support: Any = None) -> Evidence:

@@ -22,6 +22,10 @@ from abcdp.inference.evidence import Evidence, Noisy, Sample
 from abcdp.inference.resampling import effective_size
 from abcdp.simulation.model import Model
 
+UNKNOWN_SUPPORT = (
+    "the bank does not say where the prior allows the parameters: give support='simplex', or "
+    "support=[(low, high), ...] with None where a parameter has no end."
+)
 MOST_ADJUSTED = 500_000  # draws of the bank that a regression looks at: more would not fit it better
 _SHARE = 0.02  # of the draws are near
 _FEWEST = 200
@@ -40,12 +44,7 @@ class RegressionAdjustment(PosteriorMethod):
                 "a regression adjusts draws to a noisy summary; this release has accepted draws, which are the "
                 "posterior as they are: leave the method out."
             )
-        if evidence.support is None:
-            return (
-                "the bank does not say where the prior allows the parameters: give support='simplex', or "
-                "support=[(low, high), ...] with None where a parameter has no end."
-            )
-        return evidence.reason_empty
+        return UNKNOWN_SUPPORT if evidence.support is None else evidence.reason_empty
 
     def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
         """Return that there are too few draws for so many numbers.

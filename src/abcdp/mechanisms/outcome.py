@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,12 @@ class ReleasedSummary:
     def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return the rows with fresh noise of the same law: whole steps or not makes no difference at its size."""
         return np.asarray(rows + self.law.draws(len(rows), rows.shape[1], rng) * np.array(self.steps))
+
+    def redrawn(self, row: FloatArray, rng: np.random.Generator) -> ReleasedSummary:
+        """Return what would have been released of another dataset, by public randomness, for experiments."""
+        noise = np.rint(self.law.draws(1, len(self.steps), rng)[0])
+        values = np.floor(row / np.array(self.steps)) + noise
+        return replace(self, values=tuple(int(value) for value in values))
 
     def describe(self) -> str:
         """Return in words how many numbers there are and what noise they carry."""

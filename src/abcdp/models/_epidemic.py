@@ -74,4 +74,5 @@ epidemic = Model(
     latent=(len(PARAMETERS), from_latent),
     support=list(zip(LOW, HIGH, strict=True)),
     distance=MeanSummary((Histogram(0, EDGES),)),
+    iid=False,
 )

@@ -48,4 +48,5 @@ mixture = Model(
     latent=(COMPONENTS, from_latent),
     support="simplex",
     distance=MMD(bandwidth=0.6, domain=(0.0, float(COMPONENTS))),
+    iid=True,
 )

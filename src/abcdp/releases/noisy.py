@@ -74,6 +74,10 @@ class NoisySummary:
         """Return the rows with fresh noise of the same law, as they would have been published."""
         return rows + self.noise.draws(len(rows), rows.shape[1], rng)
 
+    def redrawn(self, row: FloatArray, rng: np.random.Generator) -> NoisySummary:
+        """Return what would have been published of another dataset."""
+        return NoisySummary(self.noised(row[None], rng)[0], self.noise)
+
     def describe(self) -> str:
         """Return in words how many numbers there are and what noise they carry."""
         scales = np.atleast_1d(np.asarray(self.noise.scale, dtype=np.float64))

@@ -65,6 +65,10 @@ class Model:
     columns
         The names of the columns of a record, in their order. Where private records were registered with `columns` too,
         a release whose columns stand in another order is refused, which nobody would notice otherwise.
+    iid
+        Whether the records of a dataset are independent and alike given the parameters, so that they tell the
+        covariance of their mean. Records that share a path, as those of an epidemic, are not: False. Said or not
+        (None), it is checked against repeated simulations.
 
     With a time limit, and for programs (:meth:`command`), every draw has a random stream of its own, so that a draw
     that was stopped half-way does not change those after it.
@@ -94,7 +98,11 @@ class Model:
         support: Any = None,
         missing: Any = NONE,
         columns: Sequence[str] | None = None,
+        iid: bool | None = None,
     ) -> None:
+        if iid not in (None, True, False):
+            raise ModelError(f"iid={iid!r}: True, False, or None where nothing is said.")
+        self.iid = iid
         names = parameter_names(prior, parameters)
         self.prior = prior
         self.simulator = simulator

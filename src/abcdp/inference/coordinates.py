@@ -1,0 +1,168 @@
+"""The prior in coordinates in which it is a standard normal law: where local fits are made and chains move freely.
+
+A model with independent scipy marginals says the map itself. From the draws of a bank alone it is found: each parameter
+goes by its quantiles, the weights of a simplex as the shares that each takes of what those before it left (which are
+independent under a Dirichlet law), and what correlation of the normal scores remains is taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray
+from abcdp._common.support import Support
+from abcdp.simulation.model import Model
+
+_KNOTS = 48  # quantiles of a parameter between which its map is a smooth curve
+_TABLE = 4096  # straight pieces that stand for it, forth and back
+_BEYOND = 9.0  # standard deviations of the prior that a map reaches
+_ENDS = 1e-15  # how near to an end of its support a parameter may come
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """A map between parameters and as many standard normal numbers, one fewer for a simplex."""
+
+    columns: tuple[_Curve, ...]
+    simplex: bool
+    mixing: FloatArray  # normal scores are independent numbers times this
+
+    @classmethod
+    def of(cls, theta: FloatArray, support: Support, model: Model | None = None) -> Coordinates:
+        """Return the coordinates of a prior from draws of it or, where a model says its marginals, from these."""
+        marginals = _marginals(model)
+        if marginals is not None:
+            return cls(marginals, False, np.eye(len(marginals)))
+        simplex = support == "simplex"
+        values = _shares(theta) if simplex else theta
+        pairs = ((0.0, 1.0),) * values.shape[1] if isinstance(support, str) else support
+        columns = tuple(_Curve.of_draws(column, *pair) for column, pair in zip(values.T, pairs, strict=True))
+        scores = np.stack([column.score(v) for column, v in zip(columns, values.T, strict=True)], axis=1)
+        varies = scores.std(axis=0) > 0
+        correlation = np.eye(len(columns))
+        if varies.sum() > 1:
+            correlation[np.ix_(varies, varies)] = np.corrcoef(scores[:, varies].T)
+        mixing = np.linalg.cholesky(correlation + 1e-9 * np.eye(len(columns)))
+        return cls(columns, simplex, np.asarray(mixing, dtype=np.float64))
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers there are."""
+        return len(self.columns)
+
+    def forth(self, theta: FloatArray) -> FloatArray:
+        """Return the coordinates of parameters."""
+        values = _shares(theta) if self.simplex else theta
+        scores = np.stack([c.score(v) for c, v in zip(self.columns, values.T, strict=True)], axis=1)
+        return np.asarray(np.linalg.solve(self.mixing, scores.T).T)
+
+    def back(self, z: FloatArray) -> FloatArray:
+        """Return the parameters at coordinates: where the prior allows them, whatever is given."""
+        scores = np.clip(z @ self.mixing.T, -_BEYOND, _BEYOND)
+        values = np.stack([c.value(v) for c, v in zip(self.columns, scores.T, strict=True)], axis=1)
+        return _weights(values) if self.simplex else values
+
+    def plain(self, theta: FloatArray) -> FloatArray:
+        """Return as many of the parameters as there are coordinates: the last weight of a simplex follows."""
+        return theta[:, :-1] if self.simplex else theta
+
+
+@dataclass(frozen=True, eq=False)
+class _Curve:
+    """A parameter along its normal scores, in straight pieces: the same ones forth and back.
+
+    Found from draws it is stretched between the ends of the support, so that it never leaves it.
+    """
+
+    scores: FloatArray
+    stretched: FloatArray
+    low: float = -np.inf
+    high: float = np.inf
+
+    @classmethod
+    def of_marginal(cls, law: Any) -> _Curve:
+        """Return the quantiles of a frozen scipy distribution."""
+        from scipy.special import ndtr
+
+        scores = np.linspace(-_BEYOND, _BEYOND, 2 * _TABLE + 1)
+        # from whichever tail is nearer, so that neither loses digits
+        values = np.where(scores < 0, law.ppf(ndtr(scores)), law.isf(ndtr(-scores)))
+        return cls(scores, np.maximum.accumulate(values))
+
+    @classmethod
+    def of_draws(cls, values: FloatArray, low: float, high: float) -> _Curve:
+        """Return a smooth curve through the quantiles of draws; a parameter that does not vary scores 0."""
+        from scipy.interpolate import PchipInterpolator
+        from scipy.special import ndtr, ndtri
+
+        reach = float(-ndtri(1.0 / (len(values) + 1.0)))
+        knots = np.linspace(-reach, reach, min(_KNOTS, max(4, len(values) // 8)))
+        found = _stretch(np.quantile(values, ndtr(knots)), low, high)
+        rising = np.concatenate([[True], np.diff(found) > 0])
+        knots, found = knots[rising], found[rising]
+        if len(knots) < 2:
+            return cls(np.zeros(1), found[:1], low, high)
+        inside = np.linspace(knots[0], knots[-1], _TABLE)
+        curve = PchipInterpolator(knots, found)(inside)
+        ends = np.array([-_BEYOND, _BEYOND])
+        # beyond the draws a straight line, as steep as in the outer eighth, where there are enough to tell
+        far = len(knots) // 8 + 1
+        slopes = (found[[far, -1]] - found[[0, -1 - far]]) / (knots[[far, -1]] - knots[[0, -1 - far]])
+        outer = curve[[0, -1]] + slopes * (ends - inside[[0, -1]])
+        scores = np.concatenate([ends[:1], inside, ends[1:]])
+        return cls(scores, np.concatenate([outer[:1], curve, outer[1:]]), low, high)
+
+    def score(self, values: FloatArray) -> FloatArray:
+        """Return the normal scores of values."""
+        return np.asarray(np.interp(_stretch(values, self.low, self.high), self.stretched, self.scores))
+
+    def value(self, scores: FloatArray) -> FloatArray:
+        """Return the values at normal scores."""
+        return _unstretch(np.interp(scores, self.scores, self.stretched), self.low, self.high)
+
+
+def _marginals(model: Model | None) -> tuple[_Curve, ...] | None:
+    """Return what a model says of its independent continuous marginals, None where it does not."""
+    if model is None or not isinstance(model.prior, Mapping):
+        return None
+    laws = tuple(model.prior.values())
+    continuous = all(all(hasattr(law, word) for word in ("ppf", "isf", "pdf")) for law in laws)
+    return tuple(map(_Curve.of_marginal, laws)) if continuous else None
+
+
+def _stretch(values: FloatArray, low: float, high: float) -> FloatArray:
+    """Return the numbers of an interval as any numbers: logarithms of the distances from its ends."""
+    out = np.zeros_like(values)
+    if not np.isfinite(low) and not np.isfinite(high):
+        return np.asarray(values)
+    if np.isfinite(low):
+        out = out + np.log(np.maximum(values - low, _ENDS * max(1.0, abs(low))))
+    if np.isfinite(high):
+        out = out - np.log(np.maximum(high - values, _ENDS * max(1.0, abs(high))))
+    return np.asarray(out)
+
+
+def _unstretch(values: FloatArray, low: float, high: float) -> FloatArray:
+    from scipy.special import expit
+
+    if np.isfinite(low) and np.isfinite(high):
+        return np.asarray(np.clip(low + (high - low) * expit(values), low, high))
+    if np.isfinite(low):
+        return np.asarray(low + np.exp(np.minimum(values, 700.0)))
+    return np.asarray(high - np.exp(np.minimum(-values, 700.0))) if np.isfinite(high) else np.asarray(values)
+
+
+def _shares(theta: FloatArray) -> FloatArray:
+    """Return of each weight but the last the share that it takes of what those before it left."""
+    left = 1.0 - np.cumsum(theta[:, :-1], axis=1) + theta[:, :-1]
+    return np.asarray(np.clip(theta[:, :-1] / np.maximum(left, 1e-300), 0.0, 1.0))
+
+
+def _weights(shares: FloatArray) -> FloatArray:
+    """Return the weights of a simplex that take these shares."""
+    left = np.cumprod(np.concatenate([np.ones((len(shares), 1)), 1.0 - shares], axis=1), axis=1)
+    return np.asarray(left * np.concatenate([shares, np.ones((len(shares), 1))], axis=1))

@@ -1,0 +1,75 @@
+"""What speaks against an answer of any method: a summary like no simulation, and simulations that fail near it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray
+from abcdp.bank import Bank
+from abcdp.inference.evidence import Evidence
+
+STRANGE = "no simulation looks like the released summary: the model, its prior or the units of the records may be wrong"
+
+_ROWS, _PRETENDED = 4000, 200  # draws of the bank, and how many of these play the released summary
+_VALUES = 1 << 22  # numbers held at once
+_FEWEST = 100  # draws below which nothing can be said
+_FURTHER = 1.5  # times the furthest of the pretended: beyond chance
+_NEAREST, _FAILED = 100, 0.1  # draws around an answer, and the share of them that may have failed
+_MOST = 200_000  # draws that are looked at
+
+
+def strangeness(evidence: Evidence, rng: np.random.Generator) -> float | None:
+    """Return how far the released summary lies from its nearest simulation, over the most that simulations do.
+
+    Simulations with fresh noise play it, and what they are compared with is the same. None where there are too few.
+    """
+    summary = evidence.released
+    width = len(summary.values)
+    rows = evidence.draws.first(max(2 * _FEWEST, min(_ROWS, _VALUES // width))).without(evidence.left_out).rows
+    if len(rows) < 2 * _FEWEST:
+        return None
+    rows = rows[rng.permutation(len(rows))]
+    pretended = summary.noised(rows[:_PRETENDED], rng)
+    seen = summary.noised(rows, rng)
+    values, vectors = np.linalg.eigh(np.cov(seen.T).reshape(width, width))
+    white = vectors / np.sqrt(np.maximum(values, 1e-9 * max(float(values[-1]), 1e-300)))
+    others = rows[_PRETENDED:] @ white
+    apart = _nearest(np.concatenate([summary.centre[None], pretended]) @ white, others)
+    return float(apart[0] / max(float(apart[1:].max()), 1e-300))
+
+
+def _nearest(points: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the distance of each point to the nearest of others."""
+    sizes = (others**2).sum(axis=1)
+    squared = [float(((point**2).sum() + sizes - 2.0 * others @ point).min()) for point in points]
+    return np.sqrt(np.maximum(squared, 0.0))
+
+
+def failed_near(bank: Bank, theta: FloatArray) -> float:
+    """Return the share of failed simulations among the draws of a bank nearest to an answer."""
+    if not bank.failed or not len(theta):
+        return 0.0
+    parts, count = [], 0
+    for _, shard in bank.shards():
+        parts.append((shard.theta, shard.fine))
+        count += len(shard.theta)
+        if count >= _MOST:
+            break
+    drawn, fine = (np.concatenate(part) for part in zip(*parts, strict=True))
+    spread = drawn.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    apart = (((drawn - theta.mean(axis=0)) / scale) ** 2).sum(axis=1)
+    return float((~fine[np.argsort(apart)[:_NEAREST]]).mean())
+
+
+def reasons_against(evidence: Evidence, bank: Bank, theta: FloatArray, rng: np.random.Generator) -> tuple[str, ...]:
+    """Return what speaks against an answer, in words."""
+    found = []
+    if evidence.summary is not None:
+        strange = strangeness(evidence, rng)
+        if strange is not None and strange > _FURTHER:
+            found.append(f"{STRANGE} (it lies {strange:.2g} times as far from the nearest as any of them would)")
+    failed = failed_near(bank, theta)
+    if failed > _FAILED:
+        found.append(f"{failed:.0%} of the simulations nearest to the answer failed, and it knows nothing of them")
+    return tuple(found)

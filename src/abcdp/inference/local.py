@@ -1,0 +1,392 @@
+"""Local synthetic likelihood: a normal law of the summary, fitted to simulations where the answer lies.
+
+With noise below the sampling error, the usual case, weights of simulations see only those whose sampling error happens
+to agree with that of the data. A mean over many records is normal, so a local model of its mean and covariance stands
+in for the simulations. The place is found in rounds: fit what there is, find the posterior under the fit, simulate
+there if a model is given, fit again. What the fit does not explain widens it, so early rounds are cautious by
+themselves. In the last fit the covariance is that of the simulated records where these are independent, which repeated
+simulations decide; and the noise is convolved as it is (:mod:`abcdp.inference.convolved`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray
+from abcdp.bank import Bank
+from abcdp.errors import ReleaseError
+from abcdp.inference.base import Answer, PosteriorMethod
+from abcdp.inference.convolved import Chains, Convolution
+from abcdp.inference.coordinates import Coordinates
+from abcdp.inference.evidence import Evidence, Noisy
+from abcdp.inference.fresh import FreshSimulations
+from abcdp.inference.regression import UNKNOWN_SUPPORT
+from abcdp.inference.resampling import effective_size, normalised_weights
+from abcdp.inference.surrogate import Design, Region, Surrogate, fit_mean, principal_directions, weights_near
+from abcdp.simulation.model import Model
+
+_VALUES = 1 << 24  # numbers of a bank held at once
+_MOST = 200_000  # draws of a bank that are looked at: the place is found among them, and fewer do for the fit
+_ROUNDS = 12
+_SHARE = 16  # of the simulations: one part for each round, half of all for the place where the last one ended
+_SETTLED = 0.5  # standard deviations that a place moves, and log volumes, when it has been found
+_COVARIANCES = 256  # simulated datasets whose records tell a covariance
+_REPEATS = 64  # simulations at one place, which show whether that is so
+_BY_CHANCE = 1e-4  # how often repeats disagree by chance
+_CHAINS, _FEWEST_CHAINS, _SWEEPS = 1000, 100, 80
+_FEWEST = 200  # simulations below which a model is of no use
+_STARTS, _STEPS = 6, 12  # of the search for a mode
+_DRAWS = 1500  # of importance sampling around it
+_NOISE_DRAWS = 4096  # that tell the variances of a law
+_TINY = 1e-4  # of the noise's variance: what a covariance lacks to be regular is nothing beside it
+
+# beyond these an answer is not trusted
+_MISFIT = 1.3  # of what the fit leaves over, against how datasets vary
+_FEWEST_RECORDS = 100  # of which a mean is normal
+_EDGE = 0.05  # share of the draws where nothing was fitted
+_FAILED = 0.1  # share of the simulations
+_SLOW = 0.2  # independent draws to each end of a chain
+_UNLIKELY = 2e-3  # how often a summary is as far away as the released one
+
+
+class LocalLikelihood(PosteriorMethod):
+    """Draws under a normal law of the summary, fitted where the answer lies, with the noise convolved."""
+
+    name = "local"
+
+    def reason_not(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
+        """Return that there is no summary, that coordinates cannot be found, or that there is too little to fit."""
+        if evidence.accepted is not None:
+            return (
+                "a local fit needs a noisy summary; this release has accepted draws, which are the posterior as they "
+                "are: leave the method out."
+            )
+        if evidence.support is None:
+            return UNKNOWN_SUPPORT
+        if evidence.reason_empty is not None:
+            return evidence.reason_empty
+        needed = 20 * (len(bank.parameters) + 1)
+        return None if evidence.count >= needed else f"{evidence.count} draws are too few for a local fit."
+
+    def infer(
+        self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator
+    ) -> Answer:
+        """Return draws of the posterior, with what speaks against them."""
+        simulates = model is not None and evidence.simulations >= _FEWEST
+        fresh = FreshSimulations(model, bank, evidence.simulations, rng) if model is not None and simulates else None
+        return self._place(evidence, bank, model).answer(evidence.released, draws, rng, fresh)
+
+    def _place(self, evidence: Evidence, bank: Bank, model: Model | None) -> Place:
+        """Return where the answer is looked for: once for all observations that meet the same draws."""
+        if evidence.left_out >= 0:
+            return Place.of(evidence, bank, model)
+        return evidence.once(self.name, lambda _: Place.of(evidence, bank, model), np.random.default_rng(0))
+
+    def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
+        """Return that a planner, which has hundreds of datasets to answer, goes on without it."""
+        return None if evidence.shared is None else "a local fit is made for one release, not for hundreds"
+
+    def instead(self, draws: int) -> str:
+        """Return in words what stands in for weights."""
+        return "a local fit takes their place."
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where answers are looked for: coordinates of the prior, and simulations in them."""
+
+    coordinates: Coordinates
+    design: Design
+    records: int
+    start: Region
+
+    @classmethod
+    def of(cls, evidence: Evidence, bank: Bank, model: Model | None) -> Place:
+        """Return the coordinates of a prior and the draws of a bank in them."""
+        if evidence.support is None:
+            raise ReleaseError(UNKNOWN_SUPPORT)
+        width = bank.header.width + 2 * len(bank.parameters)
+        sample = evidence.draws.first(min(_MOST, max(1000, _VALUES // width))).without(evidence.left_out)
+        coordinates = Coordinates.of(sample.theta, evidence.support, model)
+        design = Design(coordinates.forth(sample.theta), coordinates.plain(sample.theta), sample.rows)
+        dimension = coordinates.dimension
+        return cls(coordinates, design, bank.records, Region(np.zeros(dimension), np.eye(dimension)))
+
+    def answer(
+        self, released: Noisy, draws: int, rng: np.random.Generator, fresh: FreshSimulations | None = None
+    ) -> Answer:
+        """Return draws of the posterior given a released summary, with what speaks against them."""
+        noise = released.noised(np.zeros((_NOISE_DRAWS, len(released.centre))), rng).var(axis=0)
+        search = _Search(self, released.centre, noise, rng, fresh)
+        search.find()
+        law = search.law()
+        convolution = Convolution(law.surrogate, search.log_prior, released.log_likelihoods, released.centre, noise)
+        sizes = [min(_CHAINS, draws - start) for start in range(0, draws, _CHAINS)]
+        found = [convolution.run(search.region, max(_FEWEST_CHAINS, size), _SWEEPS, rng) for size in sizes]
+        notes, reasons = search.judged(found[0], law, released)
+        z = np.concatenate([one.z[:size] for one, size in zip(found, sizes, strict=True)])
+        notes["effective_sample_size"] = draws * found[0].share
+        return Answer(self.coordinates.back(z), None, None, notes, reasons)
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The law of the summary that was taken, which covariance it has, and how others compare with it.
+
+    `agreement` is how many times the record covariance repeated simulations vary, `misfit` how many times the
+    covariance what the fit leaves over; both along the directions that tell the parameters. None where not known.
+    """
+
+    surrogate: Surrogate
+    source: str
+    agreement: float | None
+    misfit: float
+
+
+class _Search:
+    """The search for the place of one answer."""
+
+    def __init__(
+        self,
+        place: Place,
+        centre: FloatArray,
+        noise: FloatArray,
+        rng: np.random.Generator,
+        fresh: FreshSimulations | None,
+    ) -> None:
+        self._place, self._centre, self._noise, self._rng, self._fresh = place, centre, noise, rng, fresh
+        self._design, self.region, self.rounds = place.design, place.start, 0
+        self._seen: tuple[FloatArray, FloatArray] | None = None  # coordinates and covariances of some datasets
+
+    def find(self) -> None:
+        """Find the place; with a model, simulate there."""
+        allowed = 0 if self._fresh is None else self._fresh.left
+        for self.rounds in range(1, _ROUNDS + 1):
+            before = self.region
+            self._settle()
+            if self._at_rest(before) and self.rounds > 1:
+                break
+            if self._fresh is not None and self._fresh.left > allowed // 2:
+                self._simulate(allowed // _SHARE)
+        if self._fresh is not None:
+            kept = min(_REPEATS, allowed // _SHARE)
+            for part in (2, 1):
+                self._simulate(max(0, self._fresh.left - kept) // part, _COVARIANCES)
+                self._settle()
+        else:
+            self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
+
+    def log_prior(self, z: FloatArray) -> FloatArray:
+        """Return the log density of the prior, less what lies far outside of the region of the fit.
+
+        A polynomial says nothing there, and may come back to the released values by chance.
+        """
+        return np.asarray(-0.5 * (z**2).sum(axis=1) - 2.0 * self._outside(z) ** 2)
+
+    def _outside(self, z: FloatArray) -> FloatArray:
+        """Return how far points lie outside of where a fit counts, in the standard deviations of its region."""
+        return np.asarray(np.maximum(self.mean.region.apart(z) - 3.0 - np.sqrt(z.shape[1]), 0.0))
+
+    def _plain(self, z: FloatArray) -> FloatArray:
+        return self._place.coordinates.plain(self._place.coordinates.back(z))
+
+    def _at_rest(self, before: Region) -> bool:
+        """Whether the place is where it was, and as wide."""
+        moved = float(self.region.apart(before.middle[None])[0])
+        volumes = [2.0 * np.log(np.diag(one.factor)).sum() for one in (before, self.region)]
+        return moved < _SETTLED and bool(abs(volumes[1] - volumes[0]) < _SETTLED * len(before.middle))
+
+    def _simulate(self, count: int, covariances: int = 0) -> None:
+        """Simulate around the place, half as wide again as it is, and add that to what is fitted."""
+        assert self._fresh is not None  # noqa: S101 - asked for only then
+        z = self.region.widened(1.5).draws(count, self._rng)
+        made = self._fresh.at(self._place.coordinates.back(z), covariances)
+        z = z[: len(made.rows)]
+        if covariances and len(made.numbers):
+            self._seen = z[made.numbers], made.covariances
+        z, rows = z[made.fine], made.rows[made.fine]
+        if len(z):
+            self._design = self._design.joined(Design(z, self._plain(z), rows))
+
+    # -- the place, under a fit ---------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Fit around the place, and move to where the posterior lies under the fit, with normal noise."""
+        self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
+        factor = np.linalg.cholesky(self.mean.residual + np.diag(self._noise + 1e-300))
+        self._white = np.linalg.inv(factor)
+        found = self._mode()
+        for _ in range(3):
+            z = found.heavy_draws(_DRAWS, self._rng)
+            weights = self._log_posterior(z) - found.log_heavy(z)
+            share = normalised_weights(_flattened(weights, 0.1 * _DRAWS))
+            middle = share @ z
+            found = Region(middle, ((z - middle) * share[:, None]).T @ (z - middle))
+        self.region = found
+
+    def _log_posterior(self, z: FloatArray) -> FloatArray:
+        means, unknown = self.mean.at(z)
+        squared = (((self._centre - means) @ self._white.T) ** 2).sum(axis=1)
+        likelihood = -0.5 * squared / (1.0 + unknown) - 0.5 * len(self._centre) * np.log1p(unknown)
+        return np.asarray(likelihood + self.log_prior(z))
+
+    def _mode(self) -> Region:
+        """Return the best mode and its width, by damped Gauss-Newton steps from several places at once."""
+        region, dimension = self.mean.region, len(self.region.middle)
+        z = np.concatenate([region.middle[None], region.draws(_STARTS - 1, self._rng)])
+        here, damping, one = self._log_posterior(z), np.ones(len(z)), np.eye(dimension)
+        for _ in range(_STEPS):
+            gradient, curvature = self._slopes(z)
+            ridge = np.einsum("njj->nj", curvature) * damping[:, None]
+            other = z + np.linalg.solve(curvature + ridge[:, :, None] * one, gradient[:, :, None])[:, :, 0]
+            there = self._log_posterior(other)
+            better = there > here
+            z, here = np.where(better[:, None], other, z), np.where(better, there, here)
+            damping = np.clip(np.where(better, damping / 4.0, damping * 4.0), 1e-4, 1e6)
+        best = z[int(np.argmax(here))][None]
+        return Region(best[0], np.linalg.inv(self._slopes(best)[1][0]))
+
+    def _slopes(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of the log posterior, and its curvature as Gauss and Newton have it."""
+        slopes = np.einsum("ij,njk->nik", self._white, self.mean.slopes(z))
+        left = (self._centre - self.mean.at(z)[0]) @ self._white.T
+        gradient = np.einsum("nij,ni->nj", slopes, left) - z
+        return gradient, np.einsum("nij,nik->njk", slopes, slopes) + np.eye(z.shape[1])
+
+    # -- the law of the summary ---------------------------------------------------------------------------------------
+
+    def law(self) -> _Law:
+        """Return the law of the summary at the place: with the covariance of records where repeats agree with it."""
+        repeats = self._repeats()
+        lacking = np.diag(_TINY * self._noise + 1e-300)
+        design = self._design.near(self.mean.region)
+        left = design.rows - self.mean.at(design.z)[0]
+        surrogate = Surrogate.around(self.mean, self.mean.residual + lacking, self.region.middle, design.z, left)
+        source, agreement = "residuals", None
+        if self._seen is not None:
+            z, covariances = self._seen
+            weights = weights_near(z, self.region)
+            record = np.einsum("n,nij->ij", weights / weights.sum(), covariances)
+            agrees = self._fresh is None or self._fresh.model.iid is not False
+            if repeats is not None:
+                agreement = self._ratio(np.cov(repeats.T).reshape(record.shape), record)
+                agrees = agrees and _agree(agreement, (len(repeats) - 1) * len(self.region.middle))
+            if agrees:
+                surrogate = Surrogate.around(self.mean, record + lacking, self.region.middle, z, covariances + lacking)
+                source = "records"
+        if source == "residuals" and repeats is not None:
+            expected = np.cov(repeats.T).reshape(self.mean.residual.shape)
+        elif source == "records":
+            expected = surrogate.covariance
+        else:
+            expected = self._pure_error(design.z, left)
+        noise = np.diag(self._noise)
+        return _Law(surrogate, source, agreement, self._ratio(self.mean.residual + noise, expected + noise))
+
+    def _repeats(self) -> FloatArray | None:
+        """Return summaries of datasets simulated at one and the same place."""
+        if self._fresh is None:
+            return None
+        z = np.repeat(self.region.middle[None], min(_REPEATS, self._fresh.left), axis=0)
+        made = self._fresh.at(self._place.coordinates.back(z))
+        return made.rows[made.fine] if made.fine.sum() > 8 else None
+
+    def _pure_error(self, z: FloatArray, left: FloatArray) -> FloatArray:
+        """Return the covariance of residuals as neighbours differ in them: what no curve could explain."""
+        from scipy.spatial import KDTree
+
+        weights = weights_near(z, self.mean.region)
+        white = np.linalg.solve(self.mean.region.factor, z.T).T
+        apart = left - left[KDTree(white).query(white, k=2)[1][:, 1]]
+        return np.asarray((apart * weights[:, None]).T @ apart / (2.0 * weights.sum()))
+
+    def _ratio(self, found: FloatArray, expected: FloatArray) -> float:
+        """Return how many times a covariance another is, along the directions that tell the parameters."""
+        total = self.mean.residual + np.diag(self._noise)
+        slopes = self.mean.slopes(self.region.middle[None])[0] @ self.region.factor
+        directions = np.linalg.lstsq(total, slopes, rcond=None)[0]
+        top, bottom = (directions.T @ one @ directions for one in (found, expected))
+        bottom = bottom + 1e-9 * np.trace(bottom) / len(bottom) * np.eye(len(bottom)) + 1e-300 * np.eye(len(bottom))
+        return float(np.trace(np.linalg.solve(bottom, top)) / len(bottom))
+
+    # -- what speaks against it ---------------------------------------------------------------------------------------
+
+    def judged(self, found: Chains, law: _Law, released: Noisy) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return what is known about an answer, and the reasons not to trust it."""
+        edge = float((self._outside(found.z) > 0).mean())
+        likely = self._predictive(found, law.surrogate, released)
+        fresh = self._fresh
+        failed = 0.0 if fresh is None or not fresh.spent else fresh.failed / fresh.spent
+        notes: dict[str, Any] = {
+            "method": "local synthetic likelihood",
+            "misfit": law.misfit,
+            "covariance": law.source,
+            "predictive_p_value": likely,
+            "rounds": self.rounds,
+            "simulations": 0 if fresh is None else fresh.spent,
+            "fitted_simulations": self.mean.effective,
+            "widened": self.mean.wide,
+        }
+        if law.agreement is not None:
+            notes["covariance_agreement"] = law.agreement
+        said = [
+            (
+                law.misfit > _MISFIT,
+                f"the local fit misses: what it leaves over varies {law.misfit:.2g} times as much as datasets do",
+            ),
+            (edge > _EDGE, f"{edge:.0%} of the draws lie outside of where the local fit was made"),
+            (found.share < _SLOW, f"its chains move slowly: an end is worth {found.share:.2f} independent draws"),
+            (
+                likely < _UNLIKELY,
+                "no simulation looks like the released summary: the model may be wrong about these data",
+            ),
+            (failed > _FAILED, f"{failed:.0%} of the simulations around the answer failed"),
+            (
+                self._place.records < _FEWEST_RECORDS,
+                f"a summary of {self._place.records} records is not normal enough for a local fit",
+            ),
+            (
+                law.agreement is not None and law.source == "residuals",
+                "the records of a dataset depend on each other, so that their mean need not be normal (repeated "
+                f"simulations vary {law.agreement or np.nan:.2g} times as much as independent records would)",
+            ),
+            (
+                fresh is not None and fresh.model.iid is True and law.source == "residuals",
+                "the model says iid=True, which the simulations deny",
+            ),
+        ]
+        return notes, tuple(reason for holds, reason in said if holds)
+
+    def _predictive(self, found: Chains, surrogate: Surrogate, released: Noisy) -> float:
+        """Return how often a summary drawn from the answer lies as far from its mean as the released one."""
+        means, scales = surrogate.at(found.z)
+        factor = np.linalg.inv(principal_directions(surrogate.covariance))
+        rows = means + (self._rng.standard_normal(means.shape) * scales) @ factor.T
+        again = released.noised(rows, self._rng)
+        whole = principal_directions(surrogate.covariance + np.diag(self._noise + 1e-300))
+        sizes = [
+            (((one - means) @ whole.T) ** 2).sum(axis=1) for one in (again, np.broadcast_to(self._centre, again.shape))
+        ]
+        return float((sizes[0] >= sizes[1]).mean())
+
+
+def _flattened(log_weights: FloatArray, enough: float) -> FloatArray:
+    """Return weights to the largest power, at most 1, that leaves so many of them effective."""
+    if effective_size(log_weights) >= enough:
+        return log_weights
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if effective_size(middle * log_weights) >= enough else (low, middle)
+    return low * log_weights
+
+
+def _agree(ratio: float, freedom: int) -> bool:
+    """Whether repeats vary as much as they should, up to a tenth and to chance."""
+    from scipy.stats import chi2
+
+    low, high = chi2.ppf([_BY_CHANCE / 2, 1 - _BY_CHANCE / 2], freedom) / freedom
+    return bool(0.9 * low <= ratio <= 1.1 * high)

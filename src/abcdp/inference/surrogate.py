@@ -1,0 +1,286 @@
+"""A local model of how a summary depends on the parameters: a polynomial mean, and a normal law around it.
+
+It is fitted to simulations near one place and need not hold elsewhere. Simulations are chosen by their parameters,
+never by their summaries: those would truncate the response and bend the fit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray
+
+_PER_TERM = 6.0  # effective simulations to each coefficient of a fit
+_HIGHEST = 3  # degree, where the simulations suffice
+_MOST_TERMS = 100  # beyond which a higher degree takes longer than it is worth
+_WIDE = 8.0  # weights fall as exp(-d^2 / 8) with the distance in standard deviations
+_STEEPEST = 1.0  # the most that a log standard deviation changes within the fitted region
+_COUNTS = 1e-4  # weight below which a simulation is left out
+_RIDGE = 1e-10
+
+Map = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A place in the coordinates of the prior, as a Gaussian law: where an answer lies, or where a fit was made."""
+
+    middle: FloatArray
+    covariance: FloatArray
+
+    @cached_property
+    def factor(self) -> FloatArray:
+        """The Cholesky factor of the covariance."""
+        size = np.diag(self.covariance)
+        return np.asarray(np.linalg.cholesky(self.covariance + np.diag(1e-9 * size + 1e-300)), dtype=np.float64)
+
+    def apart(self, z: FloatArray) -> FloatArray:
+        """Return how many standard deviations points lie away."""
+        white = np.linalg.solve(self.factor, (z - self.middle).T)
+        return np.asarray(np.sqrt((white**2).sum(axis=0)))
+
+    def widened(self, times: float) -> Region:
+        """Return it with so many times the standard deviations."""
+        return replace(self, covariance=self.covariance * times**2)
+
+    def draws(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws of the law."""
+        return np.asarray(self.middle + rng.standard_normal((count, len(self.middle))) @ self.factor.T)
+
+    def heavy_draws(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws of Student's law with five degrees of freedom: its tails are heavier than what it proposes."""
+        stretched = np.sqrt(5.0 / rng.chisquare(5.0, size=(count, 1)))
+        return np.asarray(self.middle + stretched * (self.draws(count, rng) - self.middle))
+
+    def log_heavy(self, z: FloatArray) -> FloatArray:
+        """Return the log density of that law, up to a constant."""
+        return np.asarray(-0.5 * (5.0 + z.shape[1]) * np.log1p(self.apart(z) ** 2 / 5.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Simulations: their coordinates, the parameters themselves, which a fit may go by instead, and their summaries."""
+
+    z: FloatArray
+    plain: FloatArray
+    rows: FloatArray
+
+    def joined(self, other: Design) -> Design:
+        """Return both."""
+        parts = zip((self.z, self.plain, self.rows), (other.z, other.plain, other.rows), strict=True)
+        return Design(*map(np.concatenate, parts))
+
+    def near(self, region: Region) -> Design:
+        """Return the simulations that count around a region."""
+        kept = weights_near(self.z, region) > _COUNTS
+        return Design(self.z[kept], self.plain[kept], self.rows[kept])
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """A weighted least-squares polynomial: in the coordinates, or with `plain` in the parameters themselves.
+
+    `spread` is the covariance of its coefficients in units of that of a residual, `residual` the covariance of what it
+    leaves over, `wide` how far its region had to be widened to hold enough simulations, `effective` how many those are.
+    """
+
+    plain: Map | None
+    middle: FloatArray
+    scale: FloatArray
+    degree: int
+    coefficients: FloatArray
+    spread: FloatArray
+    residual: FloatArray
+    region: Region
+    wide: float
+    effective: float
+
+    def at(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return means at points, and the variance of each in units of the covariance of a residual."""
+        x = z if self.plain is None else self.plain(z)
+        terms = _terms((x - self.middle) / self.scale, self.degree)
+        return terms @ self.coefficients, np.einsum("ij,ij->i", terms @ self.spread, terms)
+
+    def slopes(self, z: FloatArray) -> FloatArray:
+        """Return the derivatives of the means along the coordinates: points x entries x coordinates."""
+        steps = 1e-3 * np.sqrt(np.diag(self.region.covariance))
+        parts = [
+            (self.at(z + step)[0] - self.at(z - step)[0]) / (2.0 * size)
+            for step, size in zip(np.diag(steps), steps, strict=True)
+        ]
+        return np.stack(parts, axis=2)
+
+
+def fit_mean(design: Design, region: Region, noise: FloatArray, plain: Map) -> Mean:
+    """Return the polynomial around a region that predicts summaries with noise of these variances best.
+
+    In the coordinates or in the parameters, whichever is nearer to it, and of as high a degree as the simulations bear.
+    """
+    dimension = design.z.shape[1]
+    counts = {k: _count(dimension, k) for k in range(1, _HIGHEST + 1)}
+    degrees = [k for k, terms in counts.items() if terms <= _MOST_TERMS and len(design) >= 2.0 * _PER_TERM * terms] or [
+        1
+    ]
+    weights, wide = _neighbourhood(design.z, region, counts[min(degrees[-1], 2)])
+    effective = _effective(weights)
+    used = weights > _COUNTS * weights.max()
+    fits = [
+        _fit(x[used], design.rows[used], weights[used], degree, through, region.widened(wide), wide, effective)
+        for degree in degrees[-2:]
+        if degree == degrees[-2:][0] or effective >= _PER_TERM * counts[degree]
+        for x, through in ((design.z, None), (design.plain, plain))
+    ]
+
+    def loss(one: Mean) -> float:
+        known = 1.0 + counts[one.degree] / effective
+        return float(np.log(known * np.diag(one.residual) + noise).sum())
+
+    return min(fits, key=loss)
+
+
+def weights_near(z: FloatArray, region: Region) -> FloatArray:
+    """Return weights that fall with the distance from a region."""
+    return np.asarray(np.exp(-(region.apart(z) ** 2) / _WIDE))
+
+
+def _neighbourhood(z: FloatArray, region: Region, terms: int) -> tuple[FloatArray, float]:
+    """Return weights of simulations near a region, and how far it had to be widened to hold enough of them."""
+    wanted = min(_PER_TERM * terms, 0.5 * len(z))
+    squared = region.apart(z) ** 2 / _WIDE
+
+    def effective(wide: float) -> float:
+        return _effective(np.exp(-squared / wide**2))
+
+    low = high = 1.0
+    while effective(high) < wanted and high < 1e6:
+        low, high = high, 2.0 * high
+    for _ in range(12 if high > low else 0):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if effective(middle) < wanted else (low, middle)
+    return np.exp(-squared / high**2), high
+
+
+def _effective(weights: FloatArray) -> float:
+    return float(weights.sum() ** 2 / max(float((weights**2).sum()), 1e-300))
+
+
+def _count(dimension: int, degree: int) -> int:
+    """Return how many coefficients a polynomial has."""
+    return math.comb(dimension + degree, degree)
+
+
+def _terms(x: FloatArray, degree: int) -> FloatArray:
+    """Return the products of up to `degree` columns."""
+    parts = [np.ones((len(x), 1)), x]
+    for k in range(2, degree + 1):
+        which = np.array(list(itertools.combinations_with_replacement(range(x.shape[1]), k))).T
+        product = x[:, which[0]]
+        for column in which[1:]:
+            product = product * x[:, column]
+        parts.append(product)
+    return np.concatenate(parts, axis=1)
+
+
+def _fit(
+    x: FloatArray,
+    rows: FloatArray,
+    weights: FloatArray,
+    degree: int,
+    plain: Map | None,
+    region: Region,
+    wide: float,
+    effective: float,
+) -> Mean:
+    total = weights.sum()
+    middle = weights @ x / total
+    scale = np.sqrt(weights @ (x - middle) ** 2 / total)
+    scale = np.where(scale > 0, scale, 1.0)
+    terms = _terms((x - middle) / scale, degree)
+    weighted = terms * weights[:, None]
+    gram = terms.T @ weighted / total
+    inverse = np.linalg.pinv(gram + _RIDGE * np.eye(len(gram)), hermitian=True)
+    coefficients = inverse @ (weighted.T @ rows / total)
+    left = rows - terms @ coefficients
+    spread = inverse @ (weighted.T @ weighted / total**2) @ inverse
+    freedom = total - np.einsum("ij,ij->", weighted @ inverse, weighted) / total
+    residual = (left * weights[:, None]).T @ left / max(float(freedom), 1e-3 * float(total))
+    return Mean(plain, middle, scale, degree, coefficients, spread, residual, region, wide, effective)
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """The law of a summary given the parameters near one place: normal around the mean.
+
+    Along the principal directions of the covariance the log standard deviations are linear in the coordinates, a row of
+    `slopes` each: along the entries they would break what always holds, such as that the cells of a histogram sum to 1.
+    """
+
+    mean: Mean
+    covariance: FloatArray
+    middle: FloatArray
+    slopes: FloatArray
+
+    @classmethod
+    def around(
+        cls, mean: Mean, covariance: FloatArray, middle: FloatArray, z: FloatArray, seen: FloatArray
+    ) -> Surrogate:
+        """Return the law with this covariance in the middle; `seen` are deviations or covariances seen at points z.
+
+        Deviations have a row for each point, covariances a matrix.
+        """
+        directions = principal_directions(covariance)
+        if seen.ndim == 3:
+            variances = np.einsum("ai,nij,aj->na", directions, seen, directions, optimize=True)
+        else:
+            variances = (seen @ directions.T) ** 2
+        variances = np.maximum(variances, 1e-6)
+        return cls(mean, covariance, middle, _log_slopes(z - middle, variances, weights_near(z, mean.region)))
+
+    @cached_property
+    def _directions(self) -> FloatArray:
+        return principal_directions(self.covariance)
+
+    def at(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return means at points, and the factors of the standard deviations there, what is not known included."""
+        means, unknown = self.mean.at(z)
+        steep = np.clip((z - self.middle) @ self.slopes, -_STEEPEST, _STEEPEST)
+        return means, np.exp(steep) * np.sqrt(1.0 + unknown)[:, None]
+
+    def log_density(self, rows: FloatArray, means: FloatArray, scales: FloatArray) -> FloatArray:
+        """Return the log density of summaries, given what :meth:`at` returned, up to a constant."""
+        white = (rows - means) @ self._directions.T / scales
+        return np.asarray(-0.5 * (white**2).sum(axis=1) - np.log(scales).sum(axis=1))
+
+
+def principal_directions(covariance: FloatArray) -> FloatArray:
+    """Return the principal directions of a covariance, a row each, over their standard deviations."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors.T / np.sqrt(np.maximum(values, 1e-14 * values.max()))[:, None])
+
+
+def _log_slopes(apart: FloatArray, variances: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the slopes of log standard deviations, by Fisher scoring of a gamma law with a log link.
+
+    It fits squared deviations and variances alike.
+    """
+    total = weights.sum()
+    level = np.log(np.maximum(weights @ variances / total, 1e-300))
+    sizes = np.maximum(np.sqrt(weights @ apart**2 / total), 1e-300)
+    terms = np.concatenate([np.ones((len(apart), 1)), apart / sizes], axis=1)
+    gram = terms.T @ (terms * weights[:, None]) / total + 1e-3 * np.eye(terms.shape[1])
+    beta = np.zeros((terms.shape[1], variances.shape[1]))
+    beta[0] = level
+    for _ in range(8):
+        fitted = np.exp(np.clip(terms @ beta, level - 5.0, level + 5.0))
+        step = np.linalg.solve(gram, terms.T @ (weights[:, None] * (variances / fitted - 1.0)) / total)
+        beta += np.clip(step, -1.0, 1.0)
+    return np.asarray(0.5 * beta[1:] / sizes[:, None])
