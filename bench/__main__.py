@@ -17,13 +17,14 @@ MEASURED = [
     *("private_side", "out_of_core", "planner", "ledger"),
 ]
 WRITTEN = ["page", "scale"]  # from the results of the others
+STUDIES = ["answers"]  # of what is right, not of what is fast: asked for by name
 ALL = MEASURED + WRITTEN
 
 
-def run(names: list[str], folder: Path, quick: bool = False) -> None:
-    """Run these benchmarks and keep their results in a folder."""
+def run(names: list[str], folder: Path, quick: bool = False, full: bool = False) -> None:
+    """Run these benchmarks and keep their results in a folder; some can be shortened, and studies can be long."""
     for name in names:
-        options = {"quick": True} if quick and name == "machines" else {}
+        options = {"quick": quick} if name == "machines" else {"full": full} if name in STUDIES else {}
         importlib.import_module(f"bench.{name}").main(folder, **options)
 
 
@@ -35,12 +36,13 @@ def main() -> int:
         "--compare", action="store_true", help=f"keep nothing; fail where a ratio is below {TOLERANCE:g} of the kept"
     )
     parser.add_argument("--quick", action="store_true", help="a part of machines, in a minute")
+    parser.add_argument("--full", action="store_true", help=f"all of a study ({', '.join(STUDIES)}), not a part of it")
     chosen = parser.parse_args()
     unknown = [name for name in chosen.names if importlib.util.find_spec(f"bench.{name}") is None]
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}")
     if not chosen.compare:
-        run(chosen.names or ALL, RESULTS, chosen.quick)
+        run(chosen.names or ALL, RESULTS, chosen.quick, chosen.full)
         return 0
     with tempfile.TemporaryDirectory() as place:
         run([name for name in chosen.names or MEASURED if name not in WRITTEN], Path(place), chosen.quick)

@@ -242,6 +242,25 @@ def test_weights_of_a_simplex_stay_there():
     assert tree.attrs["covariance"] == "records"
 
 
+def test_two_far_places_share_the_draws():
+    """A summary that is the same for a parameter and its negative, up to the prior: exact shares are known."""
+
+    def either(theta, records, rng):
+        return rng.normal(np.abs(theta[:, :1]), 1.0, (len(theta), records))
+
+    model = abcdp.Model({"t": stats.norm(0.5, 2)}, either, name="either")
+    bank = abcdp.simulate(model, abcdp.MeanSummary([0], domain=(-20, 20)), draws=5000, records=1000, seed=1)
+    noisy = abcdp.NoisySummary([2.0], ("laplace", 0.01))
+    for given in (None, model):
+        tree = abcdp.posterior(noisy, bank, model=given, method="local", simulations=1000, draws=2000)
+        found = draws_of(tree)[:, 0]
+        assert (tree.attrs["places"], tree.attrs["simulations"] <= 1000) == (2, True)
+        expected = 1.0 / (1.0 + math.exp(-2.0 * 2.0 * 0.5 / 4.0))  # the prior's odds at 2 and -2
+        assert abs((found > 0).mean() - expected) < 0.08
+        assert np.abs(np.abs(found) - 2.0).max() < 0.3
+        assert abs(np.abs(found).std() / math.sqrt(1e-3 + 2e-4) - 1) < 0.1
+
+
 # -- covariances ------------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +343,19 @@ def test_why_it_cannot_serve(coin_bank):
     for wrong in (-1, 1.5, True):
         with pytest.raises(ReleaseError, match="simulations="):
             abcdp.posterior(noisy, coin_bank, simulations=wrong)
+
+
+def test_where_no_local_fit_can_be_made_auto_goes_on(coin_bank, monkeypatch):
+    noisy = abcdp.NoisySummary([0.3, 0.5], ("laplace", 1e-3))
+
+    def broken(*_):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(local.Place, "answer", broken)
+    with pytest.raises(ReleaseError, match="no local fit could be made"):
+        abcdp.posterior(noisy, coin_bank, method="local")
+    with pytest.warns(PosteriorWarning, match="a regression adjustment takes their place"):
+        assert abcdp.posterior(noisy, coin_bank).attrs["rung"] == "regression"
 
 
 def test_auto_takes_what_does_better_on_held_out_draws(coin_bank, monkeypatch):

@@ -19,6 +19,7 @@ from abcdp.errors import ReleaseError
 from abcdp.inference.base import PosteriorMethod
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.evidence import Evidence, Sample, Shared
+from abcdp.inference.surrogate import Region
 
 _HELD_OUT = 12  # simulated datasets
 _DRAWS = 200  # of each answer to one
@@ -34,7 +35,7 @@ class Record:
 
     @property
     def score(self) -> float:
-        """The mean log score: that of the normal law with the answer's moments, in the coordinates of the prior."""
+        """The mean log score, in the coordinates of the prior."""
         return float(self.scores.mean())
 
     @property
@@ -100,8 +101,6 @@ def held_out(
 
 
 def _log_score(draws: FloatArray, truth: FloatArray) -> float:
-    """Return the log density of the truth under the normal law with the moments of draws."""
-    middle, spread = draws.mean(axis=0), np.cov(draws.T).reshape(len(truth), len(truth))
-    factor = np.linalg.cholesky(spread + 1e-9 * np.eye(len(truth)))
-    white = np.linalg.solve(factor, truth - middle)
-    return float(-0.5 * white @ white - np.log(np.diag(factor)).sum())
+    """Return the log density of the truth under Student's law around draws: one dataset does not decide for all."""
+    region = Region(draws.mean(axis=0), np.cov(draws.T).reshape(len(truth), len(truth)))
+    return float(region.log_heavy(truth[None])[0] - np.log(np.diag(region.factor)).sum())

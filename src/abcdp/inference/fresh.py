@@ -32,6 +32,10 @@ class FreshSimulations:
         self.model, self.left, self.spent, self.failed = model, most, 0, 0
         self._bank, self._rng = bank, rng
 
+    def split(self, parts: int) -> list[FreshSimulations]:
+        """Return as many that may make equal parts of what is left."""
+        return [FreshSimulations(self.model, self._bank, self.left // parts, self._rng) for _ in range(parts)]
+
     def at(self, theta: FloatArray, covariances: int = 0) -> Simulated:
         """Simulate a dataset at each row, as far as that is allowed, and keep the record covariances of so many.
 

@@ -38,6 +38,10 @@ _REPEATS = 64  # simulations at one place, which show whether that is so
 _BY_CHANCE = 1e-4  # how often repeats disagree by chance
 _CHAINS, _FEWEST_CHAINS, _SWEEPS = 1000, 100, 80
 _FEWEST = 200  # simulations below which a model is of no use
+_NEAR = 50  # effective simulations that show whether the answer may lie in two places
+_APART = 4.5  # how many times their spread two groups lie apart: of a normal law it is 2.7, of a uniform one 3.5
+_FAR = 5.0  # standard deviations between two places
+_REACH = 6.0  # standard deviations of the prior within which an answer is looked for
 _STARTS, _STEPS = 6, 12  # of the search for a mode
 _DRAWS = 1500  # of importance sampling around it
 _NOISE_DRAWS = 4096  # that tell the variances of a law
@@ -50,6 +54,9 @@ _EDGE = 0.05  # share of the draws where nothing was fitted
 _FAILED = 0.1  # share of the simulations
 _SLOW = 0.2  # independent draws to each end of a chain
 _UNLIKELY = 2e-3  # how often a summary is as far away as the released one
+
+
+BROKEN = "no local fit could be made: around the released summary simulations do not tell the parameters apart."
 
 
 class LocalLikelihood(PosteriorMethod):
@@ -75,9 +82,14 @@ class LocalLikelihood(PosteriorMethod):
         self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator
     ) -> Answer:
         """Return draws of the posterior, with what speaks against them."""
-        simulates = model is not None and evidence.simulations >= _FEWEST
-        fresh = FreshSimulations(model, bank, evidence.simulations, rng) if model is not None and simulates else None
-        return self._place(evidence, bank, model).answer(evidence.released, draws, rng, fresh)
+        fresh = None
+        if model is not None and evidence.simulations >= _FEWEST:
+            fresh = FreshSimulations(model, bank, evidence.simulations, rng)
+        try:
+            with np.errstate(all="ignore"):  # far from everything a polynomial overflows, and counts for nothing
+                return self._place(evidence, bank, model).answer(evidence.released, draws, rng, fresh)
+        except np.linalg.LinAlgError:
+            raise ReleaseError(BROKEN) from None
 
     def _place(self, evidence: Evidence, bank: Bank, model: Model | None) -> Place:
         """Return where the answer is looked for: once for all observations that meet the same draws."""
@@ -118,18 +130,39 @@ class Place:
     def answer(
         self, released: Noisy, draws: int, rng: np.random.Generator, fresh: FreshSimulations | None = None
     ) -> Answer:
-        """Return draws of the posterior given a released summary, with what speaks against them."""
+        """Return draws of the posterior given a released summary, with what speaks against them.
+
+        Where simulations like the released summary lie in two places far from each other, a fit is made at each, and
+        they share the draws by their evidence.
+        """
         noise = released.noised(np.zeros((_NOISE_DRAWS, len(released.centre))), rng).var(axis=0)
-        search = _Search(self, released.centre, noise, rng, fresh)
-        search.find()
-        law = search.law()
-        convolution = Convolution(law.surrogate, search.log_prior, released.log_likelihoods, released.centre, noise)
-        sizes = [min(_CHAINS, draws - start) for start in range(0, draws, _CHAINS)]
-        found = [convolution.run(search.region, max(_FEWEST_CHAINS, size), _SWEEPS, rng) for size in sizes]
-        notes, reasons = search.judged(found[0], law, released)
-        z = np.concatenate([one.z[:size] for one, size in zip(found, sizes, strict=True)])
-        notes["effective_sample_size"] = draws * found[0].share
-        return Answer(self.coordinates.back(z), None, None, notes, reasons)
+        starts = self._starts(released.centre, noise, rng)
+        shares = [None] * len(starts) if fresh is None else fresh.split(len(starts))
+        fits: list[_Search] = []
+        for start, share in zip(starts, shares, strict=True):
+            search = _Search(self, released, noise, rng, share, start)
+            if all(search.far_from(other) for other in fits):
+                fits.append(search)
+        evidence = np.array([search.log_evidence() for search in fits])
+        sizes = rng.multinomial(draws, normalised_weights(evidence)) if len(fits) > 1 else [draws]
+        return _mixed([search.answer(int(size)) for search, size in zip(fits, sizes, strict=True) if size])
+
+    def _starts(self, centre: FloatArray, noise: FloatArray, rng: np.random.Generator) -> list[Region]:
+        """Return where to begin: the whole prior or, where the nearest simulations are two groups, each of them."""
+        mean = fit_mean(self.design, self.start, noise, self.plain)
+        white = np.linalg.inv(np.linalg.cholesky(mean.residual + np.diag(noise + 1e-300)))
+        nearness = -0.5 * (((self.design.rows - centre) @ white.T) ** 2).sum(axis=1)
+        weights = normalised_weights(_flattened(nearness, _NEAR))
+        z = self.design.z[rng.choice(len(weights), 4 * _NEAR, p=weights)]
+        groups = _two_groups(z)
+        if groups is None:
+            return [self.start]
+        floor = 0.01 * np.eye(z.shape[1])
+        return [Region(one.mean(axis=0), np.cov(one.T).reshape(floor.shape) + floor) for one in groups]
+
+    def plain(self, z: FloatArray) -> FloatArray:
+        """Return the parameters themselves at coordinates."""
+        return self.coordinates.plain(self.coordinates.back(z))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,51 +180,84 @@ class _Law:
 
 
 class _Search:
-    """The search for the place of one answer."""
+    """The search for the place of one answer, from a region on, and the law of the summary there."""
 
     def __init__(
         self,
         place: Place,
-        centre: FloatArray,
+        released: Noisy,
         noise: FloatArray,
         rng: np.random.Generator,
         fresh: FreshSimulations | None,
+        start: Region,
     ) -> None:
-        self._place, self._centre, self._noise, self._rng, self._fresh = place, centre, noise, rng, fresh
-        self._design, self.region, self.rounds = place.design, place.start, 0
+        self._place, self._released, self._noise, self._rng, self._fresh = place, released, noise, rng, fresh
+        self._centre, self._plain = released.centre, place.plain
+        self._design, self.region = place.design, start
         self._seen: tuple[FloatArray, FloatArray] | None = None  # coordinates and covariances of some datasets
+        self.rounds = self._find()
+        self._law = self._law_there()
 
-    def find(self) -> None:
-        """Find the place; with a model, simulate there."""
-        allowed = 0 if self._fresh is None else self._fresh.left
-        for self.rounds in range(1, _ROUNDS + 1):
+    def _find(self) -> int:
+        """Find the place; with a model, simulate there. Return in how many rounds."""
+        fresh = self._fresh
+        allowed = 0 if fresh is None else fresh.left
+        for rounds in range(1, _ROUNDS + 1):
             before = self.region
             self._settle()
-            if self._at_rest(before) and self.rounds > 1:
+            if self._at_rest(before) and rounds > 1:
                 break
-            if self._fresh is not None and self._fresh.left > allowed // 2:
-                self._simulate(allowed // _SHARE)
-        if self._fresh is not None:
+            if fresh is not None and fresh.left > allowed // 2:
+                self._simulate(fresh, allowed // _SHARE)
+        if fresh is not None:
             kept = min(_REPEATS, allowed // _SHARE)
             for part in (2, 1):
-                self._simulate(max(0, self._fresh.left - kept) // part, _COVARIANCES)
+                self._simulate(fresh, max(0, fresh.left - kept) // part, _COVARIANCES)
                 self._settle()
         else:
             self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
+        return rounds
+
+    def answer(self, draws: int) -> Answer:
+        """Return draws of the posterior around the place, with what speaks against them."""
+        released, law = self._released, self._law
+        convolution = Convolution(law.surrogate, self.log_prior, released.log_likelihoods, self._centre, self._noise)
+        sizes = [min(_CHAINS, draws - start) for start in range(0, draws, _CHAINS)]
+        found = [convolution.run(self.region, max(_FEWEST_CHAINS, size), _SWEEPS, self._rng) for size in sizes]
+        notes, reasons = self._judged(found[0])
+        z = np.concatenate([one.z[:size] for one, size in zip(found, sizes, strict=True)])
+        notes["effective_sample_size"] = draws * found[0].share
+        return Answer(self._place.coordinates.back(z), None, None, notes, reasons)
+
+    def far_from(self, other: _Search) -> bool:
+        """Whether the place is another one."""
+        apart = [
+            one.apart(two.middle[None])[0] for one, two in ((self.region, other.region), (other.region, self.region))
+        ]
+        return bool(min(apart) > _FAR)
+
+    def log_evidence(self) -> float:
+        """Return the log probability of the released summary over the place, with normal noise, up to a constant."""
+        covariance = self._law.surrogate.covariance + np.diag(self._noise)
+        factor = np.linalg.cholesky(covariance)
+        z = self.region.heavy_draws(_DRAWS, self._rng)
+        means, unknown = self.mean.at(z)
+        squared = (np.linalg.solve(factor, (self._centre - means).T) ** 2).sum(axis=0) / (1.0 + unknown)
+        logs = self.log_prior(z) - 0.5 * squared - 0.5 * len(factor) * np.log1p(unknown) - self.region.log_heavy(z)
+        volumes = np.log(np.diag(self.region.factor)).sum() - np.log(np.diag(factor)).sum()
+        return float(np.logaddexp.reduce(np.nan_to_num(logs, nan=-np.inf)) + volumes)
 
     def log_prior(self, z: FloatArray) -> FloatArray:
-        """Return the log density of the prior, less what lies far outside of the region of the fit.
+        """Return the log density of the prior, less what lies far outside of the region of the fit, or of the prior.
 
         A polynomial says nothing there, and may come back to the released values by chance.
         """
-        return np.asarray(-0.5 * (z**2).sum(axis=1) - 2.0 * self._outside(z) ** 2)
+        beyond = np.maximum(np.abs(z) - _REACH, 0.0)
+        return np.asarray(-0.5 * (z**2).sum(axis=1) - 2.0 * self._outside(z) ** 2 - 50.0 * (beyond**2).sum(axis=1))
 
     def _outside(self, z: FloatArray) -> FloatArray:
         """Return how far points lie outside of where a fit counts, in the standard deviations of its region."""
         return np.asarray(np.maximum(self.mean.region.apart(z) - 3.0 - np.sqrt(z.shape[1]), 0.0))
-
-    def _plain(self, z: FloatArray) -> FloatArray:
-        return self._place.coordinates.plain(self._place.coordinates.back(z))
 
     def _at_rest(self, before: Region) -> bool:
         """Whether the place is where it was, and as wide."""
@@ -199,11 +265,10 @@ class _Search:
         volumes = [2.0 * np.log(np.diag(one.factor)).sum() for one in (before, self.region)]
         return moved < _SETTLED and bool(abs(volumes[1] - volumes[0]) < _SETTLED * len(before.middle))
 
-    def _simulate(self, count: int, covariances: int = 0) -> None:
+    def _simulate(self, fresh: FreshSimulations, count: int, covariances: int = 0) -> None:
         """Simulate around the place, half as wide again as it is, and add that to what is fitted."""
-        assert self._fresh is not None  # noqa: S101 - asked for only then
         z = self.region.widened(1.5).draws(count, self._rng)
-        made = self._fresh.at(self._place.coordinates.back(z), covariances)
+        made = fresh.at(self._place.coordinates.back(z), covariances)
         z = z[: len(made.rows)]
         if covariances and len(made.numbers):
             self._seen = z[made.numbers], made.covariances
@@ -221,7 +286,9 @@ class _Search:
         found = self._mode()
         for _ in range(3):
             z = found.heavy_draws(_DRAWS, self._rng)
-            weights = self._log_posterior(z) - found.log_heavy(z)
+            weights = np.nan_to_num(self._log_posterior(z) - found.log_heavy(z), nan=-np.inf)
+            if not np.isfinite(weights).any():
+                break
             share = normalised_weights(_flattened(weights, 0.1 * _DRAWS))
             middle = share @ z
             found = Region(middle, ((z - middle) * share[:, None]).T @ (z - middle))
@@ -258,7 +325,7 @@ class _Search:
 
     # -- the law of the summary ---------------------------------------------------------------------------------------
 
-    def law(self) -> _Law:
+    def _law_there(self) -> _Law:
         """Return the law of the summary at the place: with the covariance of records where repeats agree with it."""
         repeats = self._repeats()
         lacking = np.diag(_TINY * self._noise + 1e-300)
@@ -314,10 +381,11 @@ class _Search:
 
     # -- what speaks against it ---------------------------------------------------------------------------------------
 
-    def judged(self, found: Chains, law: _Law, released: Noisy) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _judged(self, found: Chains) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return what is known about an answer, and the reasons not to trust it."""
+        law = self._law
         edge = float((self._outside(found.z) > 0).mean())
-        likely = self._predictive(found, law.surrogate, released)
+        likely = self._predictive(found)
         fresh = self._fresh
         failed = 0.0 if fresh is None or not fresh.spent else fresh.failed / fresh.spent
         notes: dict[str, Any] = {
@@ -360,17 +428,53 @@ class _Search:
         ]
         return notes, tuple(reason for holds, reason in said if holds)
 
-    def _predictive(self, found: Chains, surrogate: Surrogate, released: Noisy) -> float:
+    def _predictive(self, found: Chains) -> float:
         """Return how often a summary drawn from the answer lies as far from its mean as the released one."""
+        surrogate = self._law.surrogate
         means, scales = surrogate.at(found.z)
         factor = np.linalg.inv(principal_directions(surrogate.covariance))
         rows = means + (self._rng.standard_normal(means.shape) * scales) @ factor.T
-        again = released.noised(rows, self._rng)
+        again = self._released.noised(rows, self._rng)
         whole = principal_directions(surrogate.covariance + np.diag(self._noise + 1e-300))
         sizes = [
             (((one - means) @ whole.T) ** 2).sum(axis=1) for one in (again, np.broadcast_to(self._centre, again.shape))
         ]
         return float((sizes[0] >= sizes[1]).mean())
+
+
+def _mixed(parts: list[Answer]) -> Answer:
+    """Return the answers of several places as one: the worst of what is known about them, all that speaks against."""
+    if len(parts) == 1:
+        return parts[0].noted({"places": 1})
+    notes = parts[0].diagnostics | {"places": len(parts)}
+    for name, join in (
+        ("misfit", max),
+        ("predictive_p_value", min),
+        ("simulations", sum),
+        ("effective_sample_size", sum),
+    ):
+        notes[name] = join(part.diagnostics[name] for part in parts)
+    reasons = dict.fromkeys(reason for part in parts for reason in part.reasons)
+    return Answer(np.concatenate([part.theta for part in parts]), None, None, notes, tuple(reasons))
+
+
+def _two_groups(z: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    """Return points as two groups with little between them, None where they are one."""
+    apart = z - z.mean(axis=0)
+    along = apart @ np.linalg.eigh(apart.T @ apart)[1][:, -1]
+    order = np.sort(along)
+    # the best cut of a line in two: least spread within the parts
+    counts = np.arange(1, len(order))
+    sums, squares = np.cumsum(order)[:-1], np.cumsum(order**2)[:-1]
+    below = squares - sums**2 / counts
+    above = (order**2).sum() - squares - (order.sum() - sums) ** 2 / (len(order) - counts)
+    cut = int(np.argmin(below + above))
+    within = np.sqrt((below[cut] + above[cut]) / len(order))
+    groups = z[along <= order[cut]], z[along > order[cut]]
+    gap = np.mean(along[along > order[cut]]) - np.mean(along[along <= order[cut]])
+    if gap < _APART * max(float(within), 1e-12) or min(map(len, groups)) < 0.02 * len(z):
+        return None
+    return groups
 
 
 def _flattened(log_weights: FloatArray, enough: float) -> FloatArray:

@@ -1,0 +1,312 @@
+"""Are answers right, from few simulations, and do they say when they are not? Exact posteriors and known truths tell.
+
+Every problem goes through :func:`abcdp.posterior` as a user has it. By default a tenth of the datasets; ``--full`` for
+all of them. Errors are root mean squares of posterior means, in spreads of the prior or, against an exact posterior, in
+spreads of that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from scipy.special import gammaln
+
+import abcdp
+from abcdp.experiments.public import public_release
+from bench.measure import machine
+
+UNIT = abcdp.Unit()
+Array = npt.NDArray[np.float64]
+
+
+# -- problems ---------------------------------------------------------------------------------------------------------
+
+
+def coins(count: int) -> abcdp.Model:
+    """Return independent shares of heads, as many as asked for: their posterior is known by enumeration."""
+
+    def simulate(theta: Array, records: int, rng: np.random.Generator) -> Array:
+        return (rng.random((len(theta), records, count)) < theta[:, None, :]).astype(np.float64)
+
+    return abcdp.Model({f"p{i}": stats.uniform(0, 1) for i in range(count)}, simulate, name=f"{count} coins")
+
+
+def normal(theta: Array, records: int, rng: np.random.Generator) -> Array:
+    return rng.normal(theta[:, :1], theta[:, 1:], size=(len(theta), records))
+
+
+def quantiles(theta: Array, records: int, rng: np.random.Generator) -> Array:
+    a, b, g, k = (column[:, None] for column in theta.T)
+    z = rng.standard_normal((len(theta), records))
+    return a + b * (1 + 0.8 * np.tanh(g * z / 2)) * (1 + z**2) ** k * z
+
+
+def twice(theta: Array, records: int, rng: np.random.Generator) -> Array:
+    """Records whose law is the same for a parameter and its negative: two far modes."""
+    return rng.normal(np.abs(theta[:, :1]) + 0.02 * theta[:, :1], 1.0, size=(len(theta), records))
+
+
+TWO_MOMENTS = abcdp.Model({"mu": stats.norm(0, 5), "sigma": stats.uniform(0.1, 5)}, normal, name="normal, two moments")
+README = abcdp.Model({"mu": stats.norm(0, 1), "sigma": stats.uniform(0.5, 2.5)}, normal, name="normal of the README")
+G_AND_K = abcdp.Model(
+    {"a": stats.uniform(0, 10), "b": stats.uniform(0.5, 4.5), "g": stats.uniform(0, 5), "k": stats.uniform(0, 1)},
+    quantiles,
+    name="g-and-k",
+)
+FAR_MODES = abcdp.Model({"theta": stats.norm(0, 3)}, twice, name="two far modes")
+SQUARES = abcdp.MeanSummary([abcdp.Moment(0), abcdp.Moment(0, power=2)], domain=(-20, 20))
+
+
+def g_and_k_cells() -> abcdp.MeanSummary:
+    rng = np.random.default_rng(5)
+    seen = np.concatenate([quantiles(G_AND_K.draw(200, rng), 1000, rng).ravel() for _ in range(5)])
+    return abcdp.MeanSummary([abcdp.Histogram(0, (-20.0, *np.quantile(seen, np.linspace(0.03, 0.97, 23)), 100.0))])
+
+
+def bank_of(model: abcdp.Model, distance: abcdp.MeanSummary | None, records: int, draws: int = 20_000) -> abcdp.Bank:
+    return abcdp.simulate(model, distance, draws=draws, records=records, seed=1, progress=False)
+
+
+# -- exact references -------------------------------------------------------------------------------------------------
+
+
+def exact_coins(summary: Any, records: int) -> tuple[Array, Array]:
+    """Return means and spreads under Laplace noise, which leaves shares independent: sums over all numbers of heads."""
+    found = []
+    for y, value, step in zip(summary.centre, summary.values, summary.steps, strict=True):
+        scale = summary.law.one_scale
+        width = math.sqrt(0.25 / records + 2.0 * (scale * step) ** 2)
+        theta = np.linspace(max(1e-9, y - 9 * width), min(1 - 1e-9, y + 9 * width), 1001)
+        if theta[0] >= theta[-1]:
+            theta = np.linspace(1e-9, 1 - 1e-9, 4001)
+        low, high = (min(max(int(records * (y + sign * 12 * width)), 0), records) for sign in (-1, 1))
+        heads = np.arange(low, high + 1)
+        noise = -np.abs(value - np.floor(heads / records / step)) / scale
+        terms = noise - gammaln(heads + 1) - gammaln(records - heads + 1)
+        logs = np.logaddexp.reduce(
+            terms + np.log(theta)[:, None] * heads + np.log1p(-theta)[:, None] * (records - heads), axis=1
+        )
+        weights = np.exp(logs - logs.max())
+        mean = (weights * theta).sum() / weights.sum()
+        found.append((mean, math.sqrt((weights * (theta - mean) ** 2).sum() / weights.sum())))
+    means, spreads = np.array(found).T
+    return means, spreads
+
+
+def exact_two_moments(summary: Any, records: int) -> tuple[Array, Array]:
+    """Return means and spreads from the joint law of mean and variance of normal records, over draws of the noise.
+
+    The noise is the narrower law here, so that it is the one to average over.
+    """
+    rng = np.random.default_rng(0)
+    y = summary.centre
+    true = y - summary.noised(np.zeros((4000, 2)), rng)  # what the summary may have been
+    spread = true[:, 1] - true[:, 0] ** 2
+    true, spread = true[spread > 0], spread[spread > 0]
+    width = np.sqrt(np.median(spread) / records), np.sqrt(np.median(spread) / (2 * records))
+    mu = np.linspace(true[:, 0].min() - 6 * width[0], true[:, 0].max() + 6 * width[0], 161)
+    ends = np.sqrt(spread.min()) - 6 * width[1], np.sqrt(spread.max()) + 6 * width[1]
+    sigma = np.linspace(max(0.1, ends[0]), min(5.1, ends[1]), 161)
+    logs = np.full((len(mu), len(sigma)), -np.inf)
+    for j, one in enumerate(sigma):
+        given = stats.chi2.logpdf(records * spread / one**2, records - 1) - 2 * math.log(one)
+        apart = -0.5 * records * ((true[:, 0] - mu[:, None]) / one) ** 2 - math.log(one)
+        logs[:, j] = np.logaddexp.reduce(apart + given, axis=1)
+    logs += stats.norm(0, 5).logpdf(mu)[:, None]
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    means = np.array([(weights.sum(axis=1) * mu).sum(), (weights.sum(axis=0) * sigma).sum()])
+    squares = [
+        (weights.sum(axis=1) * (mu - means[0]) ** 2).sum(),
+        (weights.sum(axis=0) * (sigma - means[1]) ** 2).sum(),
+    ]
+    return means, np.sqrt(squares)
+
+
+# -- studies ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Found:
+    """What came of the answers to one problem, a row per dataset."""
+
+    error: list[Array] = field(default_factory=list)
+    covered: list[Any] = field(default_factory=list)
+    bias: list[Array] = field(default_factory=list)
+    ratio: list[Array] = field(default_factory=list)
+    trusted: list[bool] = field(default_factory=list)
+    rungs: list[str] = field(default_factory=list)
+    simulations: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the figures."""
+        covered, trusted = np.array(self.covered, dtype=float), np.array(self.trusted)
+        out: dict[str, Any] = {
+            "datasets": len(self.trusted),
+            "error": float(np.sqrt(np.mean(np.square(self.error)))),
+            "coverage": float(covered.mean()),
+            "coverage_trusted": float(covered[trusted].mean()) if trusted.any() else None,
+            "trusted": float(trusted.mean()),
+            "rungs": {rung: self.rungs.count(rung) for rung in sorted(set(self.rungs))},
+            "most_simulations": max(self.simulations),
+            "seconds": float(np.median(self.seconds)),
+        }
+        if self.bias:
+            out["bias"] = float(np.sqrt(np.mean(np.square(self.bias))))
+            out["largest_bias_of_a_parameter"] = float(np.abs(np.mean(self.bias, axis=0)).max())
+            out["spread_ratio"] = float(np.mean(self.ratio))
+        return out
+
+
+def study(
+    model: abcdp.Model,
+    bank: abcdp.Bank,
+    mechanism: abcdp.PrivateSummary,
+    datasets: int,
+    *,
+    simulations: int = 4000,
+    exact: Callable[[Any, int], tuple[Array, Array]] | None = None,
+    data: Callable[[Array, np.random.Generator], Array] | None = None,
+    method: str = "auto",
+    with_model: bool = True,
+) -> Found:
+    """Return the answers to datasets of parameters from the prior."""
+    rng, found = np.random.default_rng(11), Found()
+    spread = bank.theta[bank.fine].std(axis=0)
+    for number in range(datasets):
+        truth = model.draw(1, rng)
+        records = model.run(truth, bank.records, rng)[0][0] if data is None else data(truth, rng)
+        release = public_release(bank, records, mechanism, unit=UNIT, seed=number)
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = abcdp.posterior(
+                release,
+                bank,
+                model=model if with_model else None,
+                simulations=simulations,
+                draws=2000,
+                seed=number,
+                method=method,
+            )
+        found.seconds.append(time.perf_counter() - start)
+        draws = np.stack([np.ravel(tree["posterior"][name]) for name in bank.parameters], axis=1)
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        found.error.append((draws.mean(axis=0) - truth[0]) / spread)
+        found.covered.append((low <= truth[0]) & (truth[0] <= high))
+        found.trusted.append(bool(tree.attrs["trusted"]))
+        found.rungs.append(tree.attrs["rung"])
+        found.simulations.append(int(tree.attrs.get("simulations", 0)))
+        if exact is not None:
+            mean, width = exact(release.summary, bank.records)
+            found.bias.append((draws.mean(axis=0) - mean) / width)
+            found.ratio.append(draws.std(axis=0) / width)
+    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """A problem, what came of it, and what it must show: the name of a figure, and its least and most."""
+
+    problem: str
+    found: Found
+    must: dict[str, tuple[float, float]]
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = self.found.numbers()
+        held = {
+            name: numbers[name] is not None and low <= numbers[name] <= high for name, (low, high) in self.must.items()
+        }
+        return {"problem": self.problem, **numbers, "must": self.must, "held": held}
+
+
+CALIBRATED = {"coverage": (0.87, 0.93)}
+
+
+def rows(full: bool) -> Iterator[Row]:
+    """Yield one problem after the other."""
+
+    def many(count: int) -> int:
+        return count if full else max(2, count // 10)
+
+    for count in (2, 5, 10) if full else (2, 5):
+        model = coins(count)
+        for records in (1000, 5000) if full else (1000,):
+            bank = bank_of(model, abcdp.MeanSummary(list(range(count)), domain=[(0, 1)] * count), records)
+            for epsilon in (0.1, 0.5, 2.0, 10.0, 50.0) if full else (0.1, 2.0, 50.0):
+                mechanism = abcdp.PrivateSummary(epsilon, norm="l1")
+                found = study(model, bank, mechanism, many(20), simulations=2000, exact=exact_coins)
+                yield Row(
+                    f"{count} coins, N = {records}, epsilon = {epsilon:g}",
+                    found,
+                    {"bias": (0.0, 0.1), "spread_ratio": (0.93, 1.07), "most_simulations": (0, 2000)},
+                )
+    bank = bank_of(TWO_MOMENTS, SQUARES, 5000)
+    found = study(TWO_MOMENTS, bank, abcdp.PrivateSummary(5.0), many(20), simulations=2000, exact=exact_two_moments)
+    yield Row("normal by two moments, N = 5000, epsilon = 5", found, {"bias": (0.0, 0.15), "spread_ratio": (0.9, 1.1)})
+    bank = bank_of(G_AND_K, g_and_k_cells(), 1000)
+    found = study(G_AND_K, bank, abcdp.PrivateSummary(1.0), many(200))
+    yield Row("g-and-k, N = 1000, epsilon = 1", found, {"error": (0.0, 0.2), **CALIBRATED})
+    bank = bank_of(README, abcdp.MMD(bandwidth=2.0, domain=(-10, 10)), 500)
+    found = study(README, bank, abcdp.PrivateSummary(0.5), many(200), simulations=2000)
+    yield Row("normal of the README, N = 500, epsilon = 0.5", found, {"error": (0.0, 0.105), **CALIBRATED})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learned = abcdp.learn(bank).bank
+    found = study(README, learned, abcdp.PrivateSummary(0.5), many(200), simulations=2000)
+    yield Row("the same with a learned summary", found, {"error": (0.0, 0.105), **CALIBRATED})
+    model = abcdp.models.epidemic
+    bank = bank_of(model, None, 2000)
+    found = study(model, bank, abcdp.PrivateSummary(1.0), many(200))
+    yield Row("epidemic by persons, N = 2000, epsilon = 1", found, CALIBRATED)
+    yield from where_it_cannot_work(many)
+
+
+def where_it_cannot_work(many: Callable[[int], int]) -> Iterator[Row]:
+    """Yield problems whose answers must not be trusted."""
+    must = {"trusted": (0.0, 0.1)}
+    bank = bank_of(TWO_MOMENTS, SQUARES, 500)
+    outside = study(
+        TWO_MOMENTS, bank, abcdp.PrivateSummary(100.0), many(50), data=lambda _, rng: rng.choice([-19.0, 19.0], 500)
+    )
+    yield Row("records like no simulation", outside, must)
+    model = coins(2)
+    few = bank_of(model, abcdp.MeanSummary([0, 1], domain=[(0, 1)] * 2), 20)
+    found = study(model, few, abcdp.PrivateSummary(200.0), many(50), method="local")
+    yield Row("20 records, by a local fit", found, must)
+    bank = bank_of(FAR_MODES, abcdp.MeanSummary([0], domain=(-20, 20)), 5000)
+    found = study(FAR_MODES, bank, abcdp.PrivateSummary(20.0), many(50), method="local")
+    yield Row("two far modes, by a local fit", found, {"coverage_trusted": (0.87, 0.93)})
+
+
+def main(folder: Path, full: bool = False) -> None:
+    print(f"\nanswers: {'all' if full else 'a tenth'} of the datasets\n{machine()}")
+    kept = []
+    for row in rows(full):
+        kept.append(row.to_json())
+        print(in_words(kept[-1]), flush=True)
+        folder.mkdir(exist_ok=True)
+        content = {"study": "answers", "full": full, "machine": machine(), "problems": kept}
+        (folder / "answers.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def in_words(row: dict[str, Any]) -> str:
+    """Return a line on one problem."""
+    parts = [f"error {row['error']:.3f}", f"90 % intervals hold {row['coverage']:.1%}", f"trusted {row['trusted']:.0%}"]
+    if "bias" in row:
+        parts += [f"bias {row['bias']:.3f} sd", f"spread x {row['spread_ratio']:.3f}"]
+    parts += [f"{rung} {count}" for rung, count in row["rungs"].items()]
+    parts.append(f"{row['seconds']:.1f} s")
+    verdict = ", ".join(f"{name} {'reached' if held else 'MISSED'}" for name, held in row["held"].items())
+    return f"{row['problem']} ({row['datasets']}): {'; '.join(parts)} -> {verdict}"
