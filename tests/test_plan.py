@@ -28,6 +28,7 @@ from abcdp.errors import (
     UnitError,
 )
 from abcdp.experiments.public import public_release
+from abcdp.inference import methods
 from abcdp.ledger import Ledger
 from abcdp.mechanisms import Nearest, PrivateSummary, Scan, SparseVector
 from abcdp.owner import execute, requests
@@ -213,6 +214,13 @@ def test_the_numbers_of_the_nearest_draws_are_those_of_a_literal_run(some_fail):
             assert found[k, i, 4] == 0
 
 
+@pytest.fixture
+def without_local_fits(monkeypatch):
+    """Posteriors as the planner judges them: a local fit takes seconds, and a plan has hundreds of datasets."""
+    monkeypatch.setattr(methods, "AUTO", tuple(name for name in methods.AUTO if name != "local"))
+
+
+@pytest.mark.usefixtures("without_local_fits")
 @pytest.mark.parametrize("support", [None, "simplex"])
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_private_summary_is_judged_by_the_posterior_that_its_release_gives(bank, learned, support):
@@ -752,6 +760,7 @@ def realised_release(bank, mechanism, count, draws, seed):
     return out
 
 
+@pytest.mark.usefixtures("without_local_fits")
 @pytest.mark.statistical(alpha=1e-4)
 def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank, tmp_path, alpha):
     """False failures: alpha (normal approximation; the allowed deviation is more than 4 standard errors).

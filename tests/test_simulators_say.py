@@ -20,7 +20,7 @@ from scipy import stats
 import abcdp
 from abcdp.bank.failures import failures_in_words, where_draws_fail
 from abcdp.bank.places import where_they_fail
-from abcdp.errors import BankError, ModelError, SimulationWarning
+from abcdp.errors import BankError, ModelError, PosteriorWarning, SimulationWarning
 from abcdp.experiments.public import public_release
 from abcdp.ledger import Ledger
 from abcdp.owner import preview
@@ -631,7 +631,10 @@ def test_a_release_is_refused_before_the_charge_unless_asked_for(tmp_path):
         assert abcdp.release(bank, records, SUMMARY, **asked) == release
     with pytest.raises(BankError, match=refused):
         abcdp.release(bank, records, SUMMARY, request="again", **asked)
-    with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}.*The posterior knows nothing of where they fail"):
+    with (
+        pytest.warns(PosteriorWarning, match="no simulation looks like the released summary"),  # the records lie there
+        pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}.*The posterior knows nothing of where they fail"),
+    ):
         abcdp.posterior(release, bank, method="nearest")
 
 
