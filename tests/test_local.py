@@ -97,7 +97,7 @@ def line(variances):
     z = rng.standard_normal((4000, width)) * 3
     region = Region(np.zeros(width), np.eye(width) * 4)
     mean = fit_mean(Design(z, z, z.copy()), region, np.ones(width), lambda z: z)
-    return Surrogate(mean, np.diag(variances), np.zeros(width), np.zeros((width, width)))
+    return Surrogate(mean, np.zeros(width), np.diag(1.0 / np.sqrt(variances)), np.zeros((width, width)))
 
 
 @pytest.mark.statistical(alpha=1e-6)

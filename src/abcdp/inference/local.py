@@ -331,7 +331,9 @@ class _Search:
         lacking = np.diag(_TINY * self._noise + 1e-300)
         design = self._design.near(self.mean.region)
         left = design.rows - self.mean.at(design.z)[0]
-        surrogate = Surrogate.around(self.mean, self.mean.residual + lacking, self.region.middle, design.z, left)
+        surrogate = Surrogate.around(
+            self.mean, self.mean.likely_covariance + lacking, self.region.middle, design.z, left
+        )
         source, agreement = "residuals", None
         if self._seen is not None:
             z, covariances = self._seen
@@ -432,7 +434,7 @@ class _Search:
         """Return how often a summary drawn from the answer lies as far from its mean as the released one."""
         surrogate = self._law.surrogate
         means, scales = surrogate.at(found.z)
-        factor = np.linalg.inv(principal_directions(surrogate.covariance))
+        factor = np.linalg.inv(surrogate.directions)
         rows = means + (self._rng.standard_normal(means.shape) * scales) @ factor.T
         again = self._released.noised(rows, self._rng)
         whole = principal_directions(surrogate.covariance + np.diag(self._noise + 1e-300))

@@ -17,10 +17,13 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 
 _PER_TERM = 6.0  # effective simulations to each coefficient of a fit
+_PER_NUMBER = 4.0  # and to each number of a summary, whose covariance is found too
 _HIGHEST = 3  # degree, where the simulations suffice
 _MOST_TERMS = 100  # beyond which a higher degree takes longer than it is worth
 _WIDE = 8.0  # weights fall as exp(-d^2 / 8) with the distance in standard deviations
 _STEEPEST = 1.0  # the most that a log standard deviation changes within the fitted region
+_PLENTY = 40.0  # effective simulations to a coefficient that need not be more
+_MOST_WIDENED = 4.0  # times, for so few simulations that nothing better is known
 _COUNTS = 1e-4  # weight below which a simulation is left out
 _RIDGE = 1e-10
 
@@ -90,7 +93,8 @@ class Mean:
     """A weighted least-squares polynomial: in the coordinates, or with `plain` in the parameters themselves.
 
     `spread` is the covariance of its coefficients in units of that of a residual, `residual` the covariance of what it
-    leaves over, `wide` how far its region had to be widened to hold enough simulations, `effective` how many those are.
+    leaves over, `wide` how far its region had to be widened to hold enough simulations, `effective` how many those are,
+    and `told` how many of them tell what is left over.
     """
 
     plain: Map | None
@@ -103,12 +107,22 @@ class Mean:
     region: Region
     wide: float
     effective: float
+    told: float
 
     def at(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means at points, and the variance of each in units of the covariance of a residual."""
         x = z if self.plain is None else self.plain(z)
         terms = _terms((x - self.middle) / self.scale, self.degree)
         return terms @ self.coefficients, np.einsum("ij,ij->i", terms @ self.spread, terms)
+
+    @property
+    def likely_covariance(self) -> FloatArray:
+        """The covariance of a residual, larger by what its inverse is too large where few simulations told it.
+
+        Of n residuals of d numbers the inverse is (n - 1) / (n - d - 2) times too large on average (Hartlap 2007).
+        """
+        too_large = max(self.told - 1.0, 1.0) / max(self.told - len(self.residual) - 2.0, 1.0)
+        return np.asarray(self.residual * min(too_large, _MOST_WIDENED))
 
     def slopes(self, z: FloatArray) -> FloatArray:
         """Return the derivatives of the means along the coordinates: points x entries x coordinates."""
@@ -123,28 +137,37 @@ class Mean:
 def fit_mean(design: Design, region: Region, noise: FloatArray, plain: Map) -> Mean:
     """Return the polynomial around a region that predicts summaries with noise of these variances best.
 
-    In the coordinates or in the parameters, whichever is nearer to it, and of as high a degree as the simulations bear.
+    In the coordinates or in the parameters, whichever is nearer to it; of as high a degree as the simulations bear; and
+    from a wider region where these are few, as long as that predicts those nearby better.
     """
     dimension = design.z.shape[1]
     counts = {k: _count(dimension, k) for k in range(1, _HIGHEST + 1)}
-    degrees = [k for k, terms in counts.items() if terms <= _MOST_TERMS and len(design) >= 2.0 * _PER_TERM * terms] or [
-        1
-    ]
-    weights, wide = _neighbourhood(design.z, region, counts[min(degrees[-1], 2)])
-    effective = _effective(weights)
-    used = weights > _COUNTS * weights.max()
+    enough = {k: _PER_TERM * terms for k, terms in counts.items() if terms <= _MOST_TERMS or k == 1}
+    degrees = [k for k, needed in enough.items() if k == 1 or len(design) >= 2.0 * needed][-2:]
+    wanted = max(enough[min(degrees[-1], 2)], _PER_NUMBER * design.rows.shape[1])
+    squared = region.apart(design.z) ** 2 / _WIDE
+    wide = _wide_enough(squared, wanted)
+    near = np.exp(-squared / wide**2)
     fits = [
-        _fit(x[used], design.rows[used], weights[used], degree, through, region.widened(wide), wide, effective)
-        for degree in degrees[-2:]
-        if degree == degrees[-2:][0] or effective >= _PER_TERM * counts[degree]
-        for x, through in ((design.z, None), (design.plain, plain))
+        _fit(design, near, degree, through, region.widened(wide), wide)
+        for degree in degrees
+        if degree == degrees[0] or _effective(near) >= enough[degree]
+        for through in (None, plain)
     ]
 
     def loss(one: Mean) -> float:
-        known = 1.0 + counts[one.degree] / effective
+        known = 1.0 + counts[one.degree] / one.effective
         return float(np.log(known * np.diag(one.residual) + noise).sum())
 
-    return min(fits, key=loss)
+    best = min(fits, key=loss)
+    while best.effective < _PLENTY * counts[best.degree]:
+        wide *= 2.0
+        weights = np.exp(-squared / wide**2)
+        wider = _fit(design, weights, best.degree, best.plain, region.widened(wide), wide, near)
+        if loss(wider) >= loss(best):
+            break
+        best = wider
+    return best
 
 
 def weights_near(z: FloatArray, region: Region) -> FloatArray:
@@ -152,10 +175,9 @@ def weights_near(z: FloatArray, region: Region) -> FloatArray:
     return np.asarray(np.exp(-(region.apart(z) ** 2) / _WIDE))
 
 
-def _neighbourhood(z: FloatArray, region: Region, terms: int) -> tuple[FloatArray, float]:
-    """Return weights of simulations near a region, and how far it had to be widened to hold enough of them."""
-    wanted = min(_PER_TERM * terms, 0.5 * len(z))
-    squared = region.apart(z) ** 2 / _WIDE
+def _wide_enough(squared: FloatArray, wanted: float) -> float:
+    """Return how many times a region has to be widened to hold so many simulations, or half of all."""
+    wanted = min(wanted, 0.5 * len(squared))
 
     def effective(wide: float) -> float:
         return _effective(np.exp(-squared / wide**2))
@@ -166,7 +188,7 @@ def _neighbourhood(z: FloatArray, region: Region, terms: int) -> tuple[FloatArra
     for _ in range(12 if high > low else 0):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if effective(middle) < wanted else (low, middle)
-    return np.exp(-squared / high**2), high
+    return high
 
 
 def _effective(weights: FloatArray) -> float:
@@ -191,29 +213,37 @@ def _terms(x: FloatArray, degree: int) -> FloatArray:
 
 
 def _fit(
-    x: FloatArray,
-    rows: FloatArray,
+    design: Design,
     weights: FloatArray,
     degree: int,
     plain: Map | None,
     region: Region,
     wide: float,
-    effective: float,
+    near: FloatArray | None = None,
 ) -> Mean:
+    """Return the polynomial through weighted simulations; what it leaves over is that of those `near`, if given."""
+    x = design.z if plain is None else design.plain
+    used = weights > _COUNTS * weights.max()
+    x, rows, inner = x[used], design.rows[used], None if near is None else near[used]
+    effective, weights = _effective(weights), weights[used]
     total = weights.sum()
     middle = weights @ x / total
     scale = np.sqrt(weights @ (x - middle) ** 2 / total)
     scale = np.where(scale > 0, scale, 1.0)
     terms = _terms((x - middle) / scale, degree)
     weighted = terms * weights[:, None]
-    gram = terms.T @ weighted / total
-    inverse = np.linalg.pinv(gram + _RIDGE * np.eye(len(gram)), hermitian=True)
+    inverse = np.linalg.pinv(terms.T @ weighted / total + _RIDGE * np.eye(terms.shape[1]), hermitian=True)
     coefficients = inverse @ (weighted.T @ rows / total)
     left = rows - terms @ coefficients
     spread = inverse @ (weighted.T @ weighted / total**2) @ inverse
-    freedom = total - np.einsum("ij,ij->", weighted @ inverse, weighted) / total
-    residual = (left * weights[:, None]).T @ left / max(float(freedom), 1e-3 * float(total))
-    return Mean(plain, middle, scale, degree, coefficients, spread, residual, region, wide, effective)
+    if inner is None:
+        inner, told = weights, effective - terms.shape[1]
+        lost = np.einsum("ij,ij->", weighted @ inverse, weighted) / total
+    else:
+        told, lost = _effective(inner), 0.0
+    freedom = max(float(inner.sum() - lost), 1e-3 * float(inner.sum()))
+    residual = (left * inner[:, None]).T @ left / freedom
+    return Mean(plain, middle, scale, degree, coefficients, spread, residual, region, wide, effective, told)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +255,8 @@ class Surrogate:
     """
 
     mean: Mean
-    covariance: FloatArray
     middle: FloatArray
+    directions: FloatArray  # principal ones, a row each, over their standard deviations in the middle
     slopes: FloatArray
 
     @classmethod
@@ -242,12 +272,18 @@ class Surrogate:
             variances = np.einsum("ai,nij,aj->na", directions, seen, directions, optimize=True)
         else:
             variances = (seen @ directions.T) ** 2
-        variances = np.maximum(variances, 1e-6)
-        return cls(mean, covariance, middle, _log_slopes(z - middle, variances, weights_near(z, mean.region)))
+        weights = weights_near(z, mean.region)
+        level, slopes = _log_line(z - middle, np.maximum(variances, 1e-6), weights)
+        # in the middle of a curve is not what its points are on average
+        level -= np.log(np.maximum(weights @ variances / weights.sum(), 1e-6))
+        wider = np.exp(0.5 * np.clip(level, -_STEEPEST, _STEEPEST))
+        return cls(mean, middle, directions / wider[:, None], slopes)
 
     @cached_property
-    def _directions(self) -> FloatArray:
-        return principal_directions(self.covariance)
+    def covariance(self) -> FloatArray:
+        """The covariance in the middle."""
+        back = np.linalg.inv(self.directions)
+        return np.asarray(back @ back.T)
 
     def at(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means at points, and the factors of the standard deviations there, what is not known included."""
@@ -257,7 +293,7 @@ class Surrogate:
 
     def log_density(self, rows: FloatArray, means: FloatArray, scales: FloatArray) -> FloatArray:
         """Return the log density of summaries, given what :meth:`at` returned, up to a constant."""
-        white = (rows - means) @ self._directions.T / scales
+        white = (rows - means) @ self.directions.T / scales
         return np.asarray(-0.5 * (white**2).sum(axis=1) - np.log(scales).sum(axis=1))
 
 
@@ -267,10 +303,10 @@ def principal_directions(covariance: FloatArray) -> FloatArray:
     return np.asarray(vectors.T / np.sqrt(np.maximum(values, 1e-14 * values.max()))[:, None])
 
 
-def _log_slopes(apart: FloatArray, variances: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the slopes of log standard deviations, by Fisher scoring of a gamma law with a log link.
+def _log_line(apart: FloatArray, variances: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return log variances in the middle and the slopes of log standard deviations, from variances seen at points.
 
-    It fits squared deviations and variances alike.
+    By Fisher scoring of a gamma law with a log link, which fits squared deviations and variances alike.
     """
     total = weights.sum()
     level = np.log(np.maximum(weights @ variances / total, 1e-300))
@@ -283,4 +319,4 @@ def _log_slopes(apart: FloatArray, variances: FloatArray, weights: FloatArray) -
         fitted = np.exp(np.clip(terms @ beta, level - 5.0, level + 5.0))
         step = np.linalg.solve(gram, terms.T @ (weights[:, None] * (variances / fitted - 1.0)) / total)
         beta += np.clip(step, -1.0, 1.0)
-    return np.asarray(0.5 * beta[1:] / sizes[:, None])
+    return beta[0], np.asarray(0.5 * beta[1:] / sizes[:, None])
