@@ -1,0 +1,56 @@
+"""Answers are right where that is known, and say when they are not: a part of the study in bench/answers.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import abcdp
+from bench import answers
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 50.0])
+@pytest.mark.parametrize("count", [2, 5])
+def test_coins_against_enumeration(count, epsilon):
+    model = answers.coins(count)
+    bank = answers.bank_of(model, abcdp.MeanSummary(list(range(count)), domain=[(0, 1)] * count), 1000, draws=10_000)
+    mechanism = abcdp.PrivateSummary(epsilon, norm="l1")
+    found = answers.study(model, bank, mechanism, 4, simulations=2000, exact=answers.exact_coins, method="local")
+    numbers = found.numbers()
+    assert numbers["bias"] < 0.12
+    assert abs(numbers["spread_ratio"] - 1) < 0.07
+    assert numbers["most_simulations"] <= 2000
+
+
+def test_a_normal_law_by_two_moments():
+    bank = answers.bank_of(answers.TWO_MOMENTS, answers.SQUARES, 5000, draws=10_000)
+    found = answers.study(
+        answers.TWO_MOMENTS, bank, abcdp.PrivateSummary(5.0), 4, simulations=2000, exact=answers.exact_two_moments
+    )
+    assert found.numbers()["bias"] < 0.15
+    assert abs(found.numbers()["spread_ratio"] - 1) < 0.1
+
+
+@pytest.mark.statistical(alpha=1e-4)
+def test_g_and_k_intervals_hold(alpha):
+    """False failures: alpha, by a normal approximation over datasets. Power: intervals a third too narrow fail."""
+    bank = answers.bank_of(answers.G_AND_K, answers.g_and_k_cells(), 1000)
+    found = answers.study(answers.G_AND_K, bank, abcdp.PrivateSummary(1.0), 12, method="local")
+    covered = np.array(found.covered, dtype=float).mean(axis=1)
+    allowed = (
+        stats.norm.isf(alpha / 2) * 0.3 / np.sqrt(2 * len(covered))
+    )  # of four parameters two are as if independent
+    assert abs(covered.mean() - 0.9) < allowed
+    assert found.numbers()["error"] < 0.3
+
+
+def test_where_it_cannot_work_it_says_so():
+    for row in answers.where_it_cannot_work(lambda _: 4):
+        if "trusted" in row.must:
+            assert row.found.numbers()["trusted"] == 0.0, row.problem
