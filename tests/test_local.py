@@ -334,6 +334,12 @@ def test_why_it_cannot_serve(coin_bank):
     few = abcdp.simulate(COINS, BOTH, draws=40, records=20, seed=1)
     with pytest.raises(ReleaseError, match="40 draws are too few for a local fit"):
         abcdp.posterior(abcdp.NoisySummary([0.3, 0.5], ("laplace", 0.1)), few, method="local")
+    cells = abcdp.MeanSummary([abcdp.Histogram(0, np.linspace(0, 1, 1202))])
+    long = abcdp.simulate(COINS, cells, draws=300, records=20, seed=1)
+    counts = abcdp.NoisySummary(np.full(1201, 1.0), ("laplace", 1.0))
+    with pytest.raises(ReleaseError, match=r"a summary of 1201 numbers is too long for a local fit, which takes 300"):
+        abcdp.posterior(counts, long, method="local")
+    assert strangeness(evidence_of(counts, long), np.random.default_rng(1)) is None
     other = abcdp.Model({"p": stats.uniform(0, 1)}, coins)
     noisy = abcdp.NoisySummary([0.3, 0.5], ("laplace", 0.1))
     with pytest.raises(ReleaseError, match=r"the bank has the parameters \('p', 'q'\), the model \('p',\)"):

@@ -12,6 +12,7 @@ STRANGE = "no simulation looks like the released summary: the model, its prior o
 
 _ROWS, _PRETENDED = 4000, 200  # draws of the bank, and how many of these play the released summary
 _VALUES = 1 << 22  # numbers held at once
+_MOST_NUMBERS = 1000  # of a summary: the time goes with their cube
 _FEWEST = 100  # draws below which nothing can be said
 _FURTHER = 1.5  # times the furthest of the pretended: beyond chance
 _NEAREST, _FAILED = 100, 0.1  # draws around an answer, and the share of them that may have failed
@@ -21,10 +22,13 @@ _MOST = 200_000  # draws that are looked at
 def strangeness(evidence: Evidence, rng: np.random.Generator) -> float | None:
     """Return how far the released summary lies from its nearest simulation, over the most that simulations do.
 
-    Simulations with fresh noise play it, and what they are compared with is the same. None where there are too few.
+    Simulations with fresh noise play it, and are compared with the same. None where these are too few, or summaries too
+    long.
     """
     summary = evidence.released
     width = len(summary.values)
+    if width > _MOST_NUMBERS:
+        return None
     rows = evidence.draws.first(max(2 * _FEWEST, min(_ROWS, _VALUES // width))).without(evidence.left_out).rows
     if len(rows) < 2 * _FEWEST:
         return None

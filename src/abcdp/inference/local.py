@@ -33,7 +33,9 @@ _MOST = 200_000  # draws of a bank that are looked at: the place is found among 
 _ROUNDS = 12
 _SHARE = 16  # of the simulations: one part for each round, half of all for the place where the last one ended
 _SETTLED = 0.5  # standard deviations that a place moves, and log volumes, when it has been found
-_COVARIANCES = 256  # simulated datasets whose records tell a covariance
+_COVARIANCES = 256  # simulated datasets whose records tell a covariance, fewer where summaries are long
+_COVARIANCE_VALUES = 1 << 22  # numbers of these held at once
+_MOST_NUMBERS = 300  # of a summary: the time goes with their cube
 _REPEATS = 64  # simulations at one place, which show whether that is so
 _BY_CHANCE = 1e-4  # how often repeats disagree by chance
 _CHAINS, _FEWEST_CHAINS, _SWEEPS = 1000, 100, 80
@@ -75,6 +77,11 @@ class LocalLikelihood(PosteriorMethod):
             return UNKNOWN_SUPPORT
         if evidence.reason_empty is not None:
             return evidence.reason_empty
+        if bank.header.width > _MOST_NUMBERS:
+            return (
+                f"a summary of {bank.header.width} numbers is too long for a local fit, which takes {_MOST_NUMBERS} at "
+                "most: learn fewer (abcdp.learn)."
+            )
         needed = 20 * (len(bank.parameters) + 1)
         return None if evidence.count >= needed else f"{evidence.count} draws are too few for a local fit."
 
@@ -211,8 +218,9 @@ class _Search:
                 self._simulate(fresh, allowed // _SHARE)
         if fresh is not None:
             kept = min(_REPEATS, allowed // _SHARE)
+            covariances = min(_COVARIANCES, max(16, _COVARIANCE_VALUES // len(self._centre) ** 2))
             for part in (2, 1):
-                self._simulate(fresh, max(0, fresh.left - kept) // part, _COVARIANCES)
+                self._simulate(fresh, max(0, fresh.left - kept) // part, covariances)
                 self._settle()
         else:
             self.mean = fit_mean(self._design, self.region, self._noise, self._plain)

@@ -226,9 +226,10 @@ class PrivateSummary(Mechanism):
     def describe_interval(self, outcome: Outcome) -> str:
         return (
             "The interval from 5 % to 95 % is that of draws of the bank chosen by how well they explain the released "
-            "summary, its noise included. Where the weights of the bank collapse on a few draws, a regression "
-            "adjustment of the nearest ones stands in: an approximation whose spread includes the noise; or, where the "
-            "support of the prior is not known, the nearest draws as they are, and the interval is then wider than the "
+            "summary, its noise included. Where the weights of the bank collapse on a few draws, a local fit of the "
+            "law of the summary stands in, or a regression adjustment of the nearest draws, whichever does better on "
+            "simulations near the answer: approximations whose spread includes the noise; or, where the support of "
+            "the prior is not known, the nearest draws as they are, and the interval is then wider than the "
             "posterior's. It says nothing about whether the model is right."
         )
 
