@@ -1,0 +1,440 @@
+"""The search for the place of an answer by a local fit, and the law of the summary there.
+
+Rounds of fits, each where the posterior lies under the one before, with new simulations there if a model is given; then
+a covariance that has been checked, chains around the place, and what speaks against them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray
+from abcdp.bank import Bank
+from abcdp.errors import ReleaseError
+from abcdp.inference.base import Answer
+from abcdp.inference.convolved import Chains, Convolution
+from abcdp.inference.coordinates import Coordinates
+from abcdp.inference.evidence import Evidence, Noisy
+from abcdp.inference.fresh import FreshSimulations
+from abcdp.inference.regression import UNKNOWN_SUPPORT
+from abcdp.inference.resampling import effective_size, normalised_weights
+from abcdp.inference.surrogate import Design, Region, Surrogate, fit_mean, principal_directions, weights_near
+from abcdp.simulation.model import Model
+
+_VALUES = 1 << 24  # numbers of a bank held at once
+_MOST = 200_000  # draws of a bank that are looked at: the place is found among them, and fewer do for the fit
+_ROUNDS = 12
+_SHARE = 16  # of the simulations: one part for each round, half of all for the place where the last one ended
+_SETTLED = 0.5  # standard deviations that a place moves, and log volumes, when it has been found
+_COVARIANCES = 256  # simulated datasets whose records tell a covariance, fewer where summaries are long
+_COVARIANCE_VALUES = 1 << 22  # numbers of these held at once
+_REPEATS = 64  # simulations at one place, which show whether that is so
+_BY_CHANCE = 1e-4  # how often repeats disagree by chance
+_CHAINS, _FEWEST_CHAINS, _SWEEPS = 1000, 100, 80
+_NEAR = 50  # effective simulations that show whether the answer may lie in two places
+_APART = 4.5  # how many times their spread two groups lie apart: of a normal law it is 2.7, of a uniform one 3.5
+_FAR = 5.0  # standard deviations between two places
+_REACH = 6.0  # standard deviations of the prior within which an answer is looked for
+_STARTS, _STEPS = 6, 12  # of the search for a mode
+_DRAWS = 1500  # of importance sampling around it
+_NOISE_DRAWS = 4096  # that tell the variances of a law
+_TINY = 1e-4  # of the noise's variance: what a covariance lacks to be regular is nothing beside it
+
+# beyond these an answer is not trusted
+_MISFIT = 1.3  # of what the fit leaves over, against how datasets vary
+_FEWEST_RECORDS = 100  # of which a mean is normal
+_EDGE = 0.05  # share of the draws where nothing was fitted
+_FAILED = 0.1  # share of the simulations
+_SLOW = 0.2  # independent draws to each end of a chain
+_UNLIKELY = 2e-3  # how often a summary is as far away as the released one
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where answers are looked for: coordinates of the prior, and simulations in them."""
+
+    coordinates: Coordinates
+    design: Design
+    records: int
+    start: Region
+
+    @classmethod
+    def of(cls, evidence: Evidence, bank: Bank, model: Model | None) -> Place:
+        """Return the coordinates of a prior and the draws of a bank in them."""
+        if evidence.support is None:
+            raise ReleaseError(UNKNOWN_SUPPORT)
+        width = bank.header.width + 2 * len(bank.parameters)
+        sample = evidence.draws.first(min(_MOST, max(1000, _VALUES // width))).without(evidence.left_out)
+        coordinates = Coordinates.of(sample.theta, evidence.support, model)
+        design = Design(coordinates.forth(sample.theta), coordinates.plain(sample.theta), sample.rows)
+        dimension = coordinates.dimension
+        return cls(coordinates, design, bank.records, Region(np.zeros(dimension), np.eye(dimension)))
+
+    def answer(
+        self, released: Noisy, draws: int, rng: np.random.Generator, fresh: FreshSimulations | None = None
+    ) -> Answer:
+        """Return draws of the posterior given a released summary, with what speaks against them.
+
+        Where simulations like the released summary lie in two places far from each other, a fit is made at each, and
+        they share the draws by their evidence.
+        """
+        noise = released.noised(np.zeros((_NOISE_DRAWS, len(released.centre))), rng).var(axis=0)
+        starts = self._starts(released.centre, noise, rng)
+        shares = [None] * len(starts) if fresh is None else fresh.split(len(starts))
+        fits: list[_Search] = []
+        for start, share in zip(starts, shares, strict=True):
+            search = _Search(self, released, noise, rng, share, start)
+            if all(search.far_from(other) for other in fits):
+                fits.append(search)
+        evidence = np.array([search.log_evidence() for search in fits])
+        sizes = rng.multinomial(draws, normalised_weights(evidence)) if len(fits) > 1 else [draws]
+        found = _mixed([search.answer(int(size)) for search, size in zip(fits, sizes, strict=True) if size])
+        return found.noted({"simulations": sum(share.spent for share in shares if share is not None)})
+
+    def _starts(self, centre: FloatArray, noise: FloatArray, rng: np.random.Generator) -> list[Region]:
+        """Return where to begin: the whole prior or, where the nearest simulations are two groups, each of them."""
+        mean = fit_mean(self.design, self.start, noise, self.plain)
+        white = np.linalg.inv(np.linalg.cholesky(mean.residual + np.diag(noise + 1e-300)))
+        nearness = -0.5 * (((self.design.rows - centre) @ white.T) ** 2).sum(axis=1)
+        weights = normalised_weights(_flattened(nearness, _NEAR))
+        z = self.design.z[rng.choice(len(weights), 4 * _NEAR, p=weights)]
+        groups = _two_groups(z)
+        if groups is None:
+            return [self.start]
+        floor = 0.01 * np.eye(z.shape[1])
+        return [Region(one.mean(axis=0), np.cov(one.T).reshape(floor.shape) + floor) for one in groups]
+
+    def plain(self, z: FloatArray) -> FloatArray:
+        """Return the parameters themselves at coordinates."""
+        return self.coordinates.plain(self.coordinates.back(z))
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The law of the summary that was taken, which covariance it has, and how others compare with it.
+
+    `agreement` is how many times the record covariance repeated simulations vary, `misfit` how many times the
+    covariance what the fit leaves over; both along the directions that tell the parameters. None where not known.
+    """
+
+    surrogate: Surrogate
+    source: str
+    agreement: float | None
+    misfit: float
+
+
+class _Search:
+    """The search for the place of one answer, from a region on, and the law of the summary there."""
+
+    def __init__(
+        self,
+        place: Place,
+        released: Noisy,
+        noise: FloatArray,
+        rng: np.random.Generator,
+        fresh: FreshSimulations | None,
+        start: Region,
+    ) -> None:
+        self._place, self._released, self._noise, self._rng, self._fresh = place, released, noise, rng, fresh
+        self._centre, self._plain = released.centre, place.plain
+        self._design, self.region = place.design, start
+        self._seen: tuple[FloatArray, FloatArray] | None = None  # coordinates and covariances of some datasets
+        self.rounds = self._find()
+        self._law = self._law_there()
+
+    def _find(self) -> int:
+        """Find the place; with a model, simulate there. Return in how many rounds."""
+        fresh = self._fresh
+        allowed = 0 if fresh is None else fresh.left
+        for rounds in range(1, _ROUNDS + 1):
+            before = self.region
+            self._settle()
+            if self._at_rest(before) and rounds > 1:
+                break
+            if fresh is not None and fresh.left > allowed // 2:
+                self._simulate(fresh, allowed // _SHARE)
+        if fresh is not None:
+            kept = min(_REPEATS, allowed // _SHARE)
+            covariances = min(_COVARIANCES, max(16, _COVARIANCE_VALUES // len(self._centre) ** 2))
+            for part in (2, 1):
+                self._simulate(fresh, max(0, fresh.left - kept) // part, covariances)
+                self._settle()
+        else:
+            self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
+        return rounds
+
+    def answer(self, draws: int) -> Answer:
+        """Return draws of the posterior around the place, with what speaks against them."""
+        released, law = self._released, self._law
+        convolution = Convolution(law.surrogate, self.log_prior, released.log_likelihoods, self._centre, self._noise)
+        sizes = [min(_CHAINS, draws - start) for start in range(0, draws, _CHAINS)]
+        found = [convolution.run(self.region, max(_FEWEST_CHAINS, size), _SWEEPS, self._rng) for size in sizes]
+        notes, reasons = self._judged(found[0])
+        z = np.concatenate([one.z[:size] for one, size in zip(found, sizes, strict=True)])
+        notes["effective_sample_size"] = draws * found[0].share
+        return Answer(self._place.coordinates.back(z), None, None, notes, reasons)
+
+    def far_from(self, other: _Search) -> bool:
+        """Whether the place is another one."""
+        apart = [
+            one.apart(two.middle[None])[0] for one, two in ((self.region, other.region), (other.region, self.region))
+        ]
+        return bool(min(apart) > _FAR)
+
+    def log_evidence(self) -> float:
+        """Return the log probability of the released summary over the place, with normal noise, up to a constant."""
+        covariance = self._law.surrogate.covariance + np.diag(self._noise)
+        factor = np.linalg.cholesky(covariance)
+        z = self.region.heavy_draws(_DRAWS, self._rng)
+        means, unknown = self.mean.at(z)
+        squared = (np.linalg.solve(factor, (self._centre - means).T) ** 2).sum(axis=0) / (1.0 + unknown)
+        logs = self.log_prior(z) - 0.5 * squared - 0.5 * len(factor) * np.log1p(unknown) - self.region.log_heavy(z)
+        volumes = np.log(np.diag(self.region.factor)).sum() - np.log(np.diag(factor)).sum()
+        return float(np.logaddexp.reduce(np.nan_to_num(logs, nan=-np.inf)) + volumes)
+
+    def log_prior(self, z: FloatArray) -> FloatArray:
+        """Return the log density of the prior, less what lies far outside of the region of the fit, or of the prior.
+
+        A polynomial says nothing there, and may come back to the released values by chance.
+        """
+        beyond = np.maximum(np.abs(z) - _REACH, 0.0)
+        return np.asarray(-0.5 * (z**2).sum(axis=1) - 2.0 * self._outside(z) ** 2 - 50.0 * (beyond**2).sum(axis=1))
+
+    def _outside(self, z: FloatArray) -> FloatArray:
+        """Return how far points lie outside of where a fit counts, in the standard deviations of its region."""
+        return np.asarray(np.maximum(self.mean.region.apart(z) - 3.0 - np.sqrt(z.shape[1]), 0.0))
+
+    def _at_rest(self, before: Region) -> bool:
+        """Whether the place is where it was, and as wide."""
+        moved = float(self.region.apart(before.middle[None])[0])
+        volumes = [2.0 * np.log(np.diag(one.factor)).sum() for one in (before, self.region)]
+        return moved < _SETTLED and bool(abs(volumes[1] - volumes[0]) < _SETTLED * len(before.middle))
+
+    def _simulate(self, fresh: FreshSimulations, count: int, covariances: int = 0) -> None:
+        """Simulate around the place, half as wide again as it is, and add that to what is fitted."""
+        z = self.region.widened(1.5).draws(count, self._rng)
+        made = fresh.at(self._place.coordinates.back(z), covariances)
+        z = z[: len(made.rows)]
+        if covariances and len(made.numbers):
+            self._seen = z[made.numbers], made.covariances
+        z, rows = z[made.fine], made.rows[made.fine]
+        if len(z):
+            self._design = self._design.joined(Design(z, self._plain(z), rows))
+
+    # -- the place, under a fit ---------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Fit around the place, and move to where the posterior lies under the fit, with normal noise."""
+        self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
+        factor = np.linalg.cholesky(self.mean.residual + np.diag(self._noise + 1e-300))
+        self._white = np.linalg.inv(factor)
+        found = self._mode()
+        for _ in range(3):
+            z = found.heavy_draws(_DRAWS, self._rng)
+            weights = np.nan_to_num(self._log_posterior(z) - found.log_heavy(z), nan=-np.inf)
+            if not np.isfinite(weights).any():
+                break
+            share = normalised_weights(_flattened(weights, 0.1 * _DRAWS))
+            middle = share @ z
+            found = Region(middle, ((z - middle) * share[:, None]).T @ (z - middle))
+        self.region = found
+
+    def _log_posterior(self, z: FloatArray) -> FloatArray:
+        means, unknown = self.mean.at(z)
+        squared = (((self._centre - means) @ self._white.T) ** 2).sum(axis=1)
+        likelihood = -0.5 * squared / (1.0 + unknown) - 0.5 * len(self._centre) * np.log1p(unknown)
+        return np.asarray(likelihood + self.log_prior(z))
+
+    def _mode(self) -> Region:
+        """Return the best mode and its width, by damped Gauss-Newton steps from several places at once."""
+        region, dimension = self.mean.region, len(self.region.middle)
+        z = np.concatenate([region.middle[None], region.draws(_STARTS - 1, self._rng)])
+        here, damping, one = self._log_posterior(z), np.ones(len(z)), np.eye(dimension)
+        for _ in range(_STEPS):
+            gradient, curvature = self._slopes(z)
+            ridge = np.einsum("njj->nj", curvature) * damping[:, None]
+            other = z + np.linalg.solve(curvature + ridge[:, :, None] * one, gradient[:, :, None])[:, :, 0]
+            there = self._log_posterior(other)
+            better = there > here
+            z, here = np.where(better[:, None], other, z), np.where(better, there, here)
+            damping = np.clip(np.where(better, damping / 4.0, damping * 4.0), 1e-4, 1e6)
+        best = z[int(np.argmax(here))][None]
+        return Region(best[0], np.linalg.inv(self._slopes(best)[1][0]))
+
+    def _slopes(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of the log posterior, and its curvature as Gauss and Newton have it."""
+        slopes = np.einsum("ij,njk->nik", self._white, self.mean.slopes(z))
+        left = (self._centre - self.mean.at(z)[0]) @ self._white.T
+        gradient = np.einsum("nij,ni->nj", slopes, left) - z
+        return gradient, np.einsum("nij,nik->njk", slopes, slopes) + np.eye(z.shape[1])
+
+    # -- the law of the summary ---------------------------------------------------------------------------------------
+
+    def _law_there(self) -> _Law:
+        """Return the law of the summary at the place: with the covariance of records where repeats agree with it."""
+        repeats = self._repeats()
+        lacking = np.diag(_TINY * self._noise + 1e-300)
+        design = self._design.near(self.mean.region)
+        left = design.rows - self.mean.at(design.z)[0]
+        surrogate = Surrogate.around(
+            self.mean, self.mean.likely_covariance + lacking, self.region.middle, design.z, left
+        )
+        source, agreement = "residuals", None
+        if self._seen is not None:
+            z, covariances = self._seen
+            weights = weights_near(z, self.region)
+            record = np.einsum("n,nij->ij", weights / weights.sum(), covariances)
+            agrees = self._fresh is None or self._fresh.model.iid is not False
+            if repeats is not None:
+                agreement = self._ratio(np.cov(repeats.T).reshape(record.shape), record)
+                agrees = agrees and _agree(agreement, (len(repeats) - 1) * len(self.region.middle))
+            if agrees:
+                surrogate = Surrogate.around(self.mean, record + lacking, self.region.middle, z, covariances + lacking)
+                source = "records"
+        if source == "residuals" and repeats is not None:
+            expected = np.cov(repeats.T).reshape(self.mean.residual.shape)
+        elif source == "records":
+            expected = surrogate.covariance
+        else:
+            expected = self._pure_error(design.z, left)
+        noise = np.diag(self._noise)
+        return _Law(surrogate, source, agreement, self._ratio(self.mean.residual + noise, expected + noise))
+
+    def _repeats(self) -> FloatArray | None:
+        """Return summaries of datasets simulated at one and the same place."""
+        if self._fresh is None:
+            return None
+        z = np.repeat(self.region.middle[None], min(_REPEATS, self._fresh.left), axis=0)
+        made = self._fresh.at(self._place.coordinates.back(z))
+        return made.rows[made.fine] if made.fine.sum() > 8 else None
+
+    def _pure_error(self, z: FloatArray, left: FloatArray) -> FloatArray:
+        """Return the covariance of residuals as neighbours differ in them: what no curve could explain."""
+        from scipy.spatial import KDTree
+
+        weights = weights_near(z, self.mean.region)
+        white = np.linalg.solve(self.mean.region.factor, z.T).T
+        apart = left - left[KDTree(white).query(white, k=2)[1][:, 1]]
+        return np.asarray((apart * weights[:, None]).T @ apart / (2.0 * weights.sum()))
+
+    def _ratio(self, found: FloatArray, expected: FloatArray) -> float:
+        """Return how many times a covariance another is, along the directions that tell the parameters."""
+        total = self.mean.residual + np.diag(self._noise)
+        slopes = self.mean.slopes(self.region.middle[None])[0] @ self.region.factor
+        directions = np.linalg.lstsq(total, slopes, rcond=None)[0]
+        top, bottom = (directions.T @ one @ directions for one in (found, expected))
+        bottom = bottom + 1e-9 * np.trace(bottom) / len(bottom) * np.eye(len(bottom)) + 1e-300 * np.eye(len(bottom))
+        return float(np.trace(np.linalg.solve(bottom, top)) / len(bottom))
+
+    # -- what speaks against it ---------------------------------------------------------------------------------------
+
+    def _judged(self, found: Chains) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return what is known about an answer, and the reasons not to trust it."""
+        law = self._law
+        edge = float((self._outside(found.z) > 0).mean())
+        likely = self._predictive(found)
+        fresh = self._fresh
+        failed = 0.0 if fresh is None or not fresh.spent else fresh.failed / fresh.spent
+        notes: dict[str, Any] = {
+            "method": "local synthetic likelihood",
+            "misfit": law.misfit,
+            "covariance": law.source,
+            "predictive_p_value": likely,
+            "rounds": self.rounds,
+            "fitted_simulations": self.mean.effective,
+            "widened": self.mean.wide,
+        }
+        if law.agreement is not None:
+            notes["covariance_agreement"] = law.agreement
+        said = [
+            (
+                law.misfit > _MISFIT,
+                f"the local fit misses: what it leaves over varies {law.misfit:.2g} times as much as datasets do",
+            ),
+            (edge > _EDGE, f"{edge:.0%} of the draws lie outside of where the local fit was made"),
+            (found.share < _SLOW, f"its chains move slowly: an end is worth {found.share:.2f} independent draws"),
+            (
+                likely < _UNLIKELY,
+                "no simulation looks like the released summary: the model may be wrong about these data",
+            ),
+            (failed > _FAILED, f"{failed:.0%} of the simulations around the answer failed"),
+            (
+                self._place.records < _FEWEST_RECORDS,
+                f"a summary of {self._place.records} records is not normal enough for a local fit",
+            ),
+            (
+                law.agreement is not None and law.source == "residuals",
+                "the records of a dataset depend on each other, so that their mean need not be normal (repeated "
+                f"simulations vary {law.agreement or np.nan:.2g} times as much as independent records would)",
+            ),
+            (
+                fresh is not None and fresh.model.iid is True and law.source == "residuals",
+                "the model says iid=True, which the simulations deny",
+            ),
+        ]
+        return notes, tuple(reason for holds, reason in said if holds)
+
+    def _predictive(self, found: Chains) -> float:
+        """Return how often a summary drawn from the answer lies as far from its mean as the released one."""
+        surrogate = self._law.surrogate
+        means, scales = surrogate.at(found.z)
+        factor = np.linalg.inv(surrogate.directions)
+        rows = means + (self._rng.standard_normal(means.shape) * scales) @ factor.T
+        again = self._released.noised(rows, self._rng)
+        whole = principal_directions(surrogate.covariance + np.diag(self._noise + 1e-300))
+        sizes = [
+            (((one - means) @ whole.T) ** 2).sum(axis=1) for one in (again, np.broadcast_to(self._centre, again.shape))
+        ]
+        return float((sizes[0] >= sizes[1]).mean())
+
+
+def _mixed(parts: list[Answer]) -> Answer:
+    """Return the answers of several places as one: the worst of what is known about them, all that speaks against."""
+    if len(parts) == 1:
+        return parts[0].noted({"places": 1})
+    notes = parts[0].diagnostics | {"places": len(parts)}
+    for name, join in (("misfit", max), ("predictive_p_value", min), ("effective_sample_size", sum)):
+        notes[name] = join(part.diagnostics[name] for part in parts)
+    reasons = dict.fromkeys(reason for part in parts for reason in part.reasons)
+    return Answer(np.concatenate([part.theta for part in parts]), None, None, notes, tuple(reasons))
+
+
+def _two_groups(z: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    """Return points as two groups with little between them, None where they are one."""
+    apart = z - z.mean(axis=0)
+    along = apart @ np.linalg.eigh(apart.T @ apart)[1][:, -1]
+    order = np.sort(along)
+    # the best cut of a line in two: least spread within the parts
+    counts = np.arange(1, len(order))
+    sums, squares = np.cumsum(order)[:-1], np.cumsum(order**2)[:-1]
+    below = squares - sums**2 / counts
+    above = (order**2).sum() - squares - (order.sum() - sums) ** 2 / (len(order) - counts)
+    cut = int(np.argmin(below + above))
+    within = np.sqrt((below[cut] + above[cut]) / len(order))
+    groups = z[along <= order[cut]], z[along > order[cut]]
+    gap = np.mean(along[along > order[cut]]) - np.mean(along[along <= order[cut]])
+    if gap < _APART * max(float(within), 1e-12) or min(map(len, groups)) < 0.02 * len(z):
+        return None
+    return groups
+
+
+def _flattened(log_weights: FloatArray, enough: float) -> FloatArray:
+    """Return weights to the largest power, at most 1, that leaves so many of them effective."""
+    if effective_size(log_weights) >= enough:
+        return log_weights
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if effective_size(middle * log_weights) >= enough else (low, middle)
+    return low * log_weights
+
+
+def _agree(ratio: float, freedom: int) -> bool:
+    """Whether repeats vary as much as they should, up to a tenth and to chance."""
+    from scipy.stats import chi2
+
+    low, high = chi2.ppf([_BY_CHANCE / 2, 1 - _BY_CHANCE / 2], freedom) / freedom
+    return bool(0.9 * low <= ratio <= 1.1 * high)
