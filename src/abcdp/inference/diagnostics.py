@@ -14,16 +14,16 @@ _ROWS, _PRETENDED = 4000, 200  # draws of the bank, and how many of these play t
 _VALUES = 1 << 22  # numbers held at once
 _MOST_NUMBERS = 1000  # of a summary: the time goes with their cube
 _FEWEST = 100  # draws below which nothing can be said
-_FURTHER = 1.5  # times the furthest of the pretended: beyond chance
+_FURTHER = 1.5  # times the furthest of the pretended: beyond chance, unless their distances scatter more than that
 _NEAREST, _FAILED = 100, 0.1  # draws around an answer, and the share of them that may have failed
 _MOST = 200_000  # draws that are looked at
 
 
-def strangeness(evidence: Evidence, rng: np.random.Generator) -> float | None:
+def strangeness(evidence: Evidence, rng: np.random.Generator) -> tuple[float, float] | None:
     """Return how far the released summary lies from its nearest simulation, over the most that simulations do.
 
-    Simulations with fresh noise play it, and are compared with the same. None where these are too few, or summaries too
-    long.
+    And what is beyond chance: of few numbers, distances to the nearest differ by large factors. Simulations with fresh
+    noise play it, and are compared with the same. None where these are too few, or summaries too long.
     """
     summary = evidence.released
     width = len(summary.values)
@@ -39,7 +39,8 @@ def strangeness(evidence: Evidence, rng: np.random.Generator) -> float | None:
     white = vectors / np.sqrt(np.maximum(values, 1e-9 * max(float(values[-1]), 1e-300)))
     others = rows[_PRETENDED:] @ white
     apart = _nearest(np.concatenate([summary.centre[None], pretended]) @ white, others)
-    return float(apart[0] / max(float(apart[1:].max()), 1e-300))
+    logs = np.log(np.maximum(apart, 1e-300))
+    return float(np.exp(logs[0] - logs[1:].max())), max(_FURTHER, float(np.exp(logs[1:].std())))
 
 
 def _nearest(points: FloatArray, others: FloatArray) -> FloatArray:
@@ -70,9 +71,9 @@ def reasons_against(evidence: Evidence, bank: Bank, theta: FloatArray, rng: np.r
     """Return what speaks against an answer, in words."""
     found = []
     if evidence.summary is not None:
-        strange = strangeness(evidence, rng)
-        if strange is not None and strange > _FURTHER:
-            found.append(f"{STRANGE} (it lies {strange:.2g} times as far from the nearest as any of them would)")
+        times, chance = strangeness(evidence, rng) or (0.0, 1.0)
+        if times > chance:
+            found.append(f"{STRANGE} (it lies {times:.2g} times as far from the nearest as any of them would)")
     failed = failed_near(bank, theta)
     if failed > _FAILED:
         found.append(f"{failed:.0%} of the simulations nearest to the answer failed, and it knows nothing of them")

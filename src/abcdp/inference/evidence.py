@@ -130,7 +130,7 @@ class Evidence:
 
     `draws` are those of the prior, and `support` says where it allows the parameters, None where nobody knows. The draw
     of number `left_out` must not count, beside those whose simulation failed: a planner's observation is one of them.
-    `simulations` are the most that a method may make where it is given a model.
+    `simulations` are the most that a method may make where it is given a model; `show` says whether with a bar.
     """
 
     draws: PriorDraws
@@ -141,6 +141,7 @@ class Evidence:
     gaps: tuple[int, ...] = ()
     left_out: int = -1
     simulations: int = 0
+    show: bool | None = False
     shared: Shared | None = None
 
     @property

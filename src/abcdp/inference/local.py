@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.errors import ReleaseError
 from abcdp.inference.base import Answer, PosteriorMethod
@@ -19,6 +20,7 @@ from abcdp.inference.evidence import Evidence
 from abcdp.inference.fresh import FreshSimulations
 from abcdp.inference.regression import UNKNOWN_SUPPORT
 from abcdp.inference.search import Place
+from abcdp.simulation.executors import Crew
 from abcdp.simulation.model import Model
 
 _FEWEST = 200  # simulations below which a model is of no use
@@ -55,12 +57,15 @@ class LocalLikelihood(PosteriorMethod):
         self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator
     ) -> Answer:
         """Return draws of the posterior, with what speaks against them."""
-        fresh = None
-        if model is not None and evidence.simulations >= _FEWEST:
-            fresh = FreshSimulations(model, bank, evidence.simulations, rng)
+        place = self._place(evidence, bank, model)
         try:
             with np.errstate(all="ignore"):  # far from everything a polynomial overflows, and counts for nothing
-                return self._place(evidence, bank, model).answer(evidence.released, draws, rng, fresh)
+                if model is None or evidence.simulations < _FEWEST:
+                    return place.answer(evidence.released, draws, rng)
+                what, most = f"simulating {model.name}", evidence.simulations
+                with Crew(model) as crew, progress_bar(what, most, evidence.show) as advance:
+                    fresh = FreshSimulations(crew, model, bank, most, rng, advance)
+                    return place.answer(evidence.released, draws, rng, fresh)
         except np.linalg.LinAlgError:
             raise ReleaseError(BROKEN) from None
 

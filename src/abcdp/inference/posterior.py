@@ -44,6 +44,7 @@ def posterior(
     simulations: int = 4000,
     support: Any = None,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> xarray.DataTree:
     """Return the posterior that a release gives, or that somebody else's noisy statistics give.
 
@@ -77,6 +78,8 @@ def posterior(
     support
         Where the prior allows the parameters, if the bank does not say: ``"simplex"``, or a pair (low, high) for each
         of them, None where it has no end.
+    progress
+        Whether to show a bar while simulating; by default on a terminal.
 
     Returns
     -------
@@ -97,7 +100,7 @@ def posterior(
         if not isinstance(model, Model):
             raise ReleaseError(f"model={model!r}: give an abcdp.Model, or leave it out.")
         model.check_bank(used)
-    evidence = replace(evidence_of(release, used, support), simulations=simulations)
+    evidence = replace(evidence_of(release, used, support), simulations=simulations, show=progress)
     rng = np.random.default_rng(seed)
     name, answer = answered(method, evidence, used, model, draws, rng)
     answer = answer.doubted(*reasons_against(evidence, used, answer.theta, rng))
