@@ -20,9 +20,9 @@ from abcdp.inference.contest import Record
 from abcdp.inference.convolved import Convolution
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.diagnostics import failed_near, strangeness
-from abcdp.inference.fresh import FreshSimulations, record_covariance
+from abcdp.inference.fresh import FreshSimulations
 from abcdp.inference.posterior import evidence_of
-from abcdp.inference.surrogate import Design, Region, Surrogate, fit_mean
+from abcdp.inference.surrogate import Design, Region, Surrogate, fit_mean, weights_near
 from abcdp.privacy.noise_law import Law
 from abcdp.simulation.executors import Crew
 from sample_models import failing
@@ -157,7 +157,8 @@ def test_a_covariance_that_changes_keeps_what_always_holds():
     covariances = np.array([(np.diag(p) - np.outer(p, p)) / 100 for p in cells])
     mean = fit_mean(Design(z, z, cells), Region(np.zeros(1), np.eye(1) * 0.25), np.full(3, 1e-6), lambda z: z)
     lacking = 1e-9 * np.eye(3)
-    law = Surrogate.around(mean, covariances[0] + lacking, np.zeros(1), z, covariances + lacking)
+    weights = weights_near(z, mean.region)
+    law = Surrogate.around(mean, covariances[0] + lacking, np.zeros(1), z, covariances + lacking, weights)
     means, scales = law.at(np.array([[-0.5], [0.0], [0.5]]))
     apart = np.array([0.01, -0.004, -0.006])
     densities = law.log_density(means + apart, means, scales)
@@ -198,14 +199,15 @@ def test_coins_against_enumeration(coin_bank, epsilon, with_model):
         assert tree.attrs["trusted"], tree.attrs["reasons"]
         assert tree.attrs["rung"] == "local"
         assert tree.attrs["simulations"] <= 1000
-        assert tree.attrs["covariance"] == ("records" if with_model else "residuals")
+        assert tree.attrs["covariance"] == "records"  # of new simulations, or kept with the bank
         found = draws_of(tree)
         for k, prior in enumerate(COINS.prior.values()):
             mean, spread = exact_coin(release.summary, k, 2000, prior)
             bias.append((found[:, k].mean() - mean) / spread)
             ratio.append(found[:, k].std() / spread)
-    assert math.sqrt(np.mean(np.square(bias))) < (0.1 if with_model else 0.25)
-    assert abs(np.mean(ratio) - 1) < (0.05 if with_model else 0.1)
+    print(f"epsilon {epsilon}, model {with_model}: {math.sqrt(np.mean(np.square(bias))):.3f} {np.mean(ratio) - 1:.3f}")
+    assert math.sqrt(np.mean(np.square(bias))) < (0.1 if with_model else 0.15)
+    assert abs(np.mean(ratio) - 1) < 0.05
 
 
 def test_it_never_simulates_more_than_allowed_and_goes_by_the_bank_where_that_is_little(coin_bank):
@@ -268,7 +270,7 @@ def test_two_far_places_share_the_draws():
 def test_records_tell_the_covariance_of_their_mean():
     rng = np.random.default_rng(1)
     sets = coins(np.tile([[0.3, 0.8]], (3000, 1)), 200, rng)
-    records = np.mean([record_covariance(BOTH, one) for one in sets[:50]], axis=0)
+    records = np.mean([BOTH.covariance_of_mean(one) for one in sets[:50]], axis=0)
     assert np.allclose(np.diag(records), np.diag(np.cov(BOTH.encode(sets).T)), rtol=0.15)
 
 

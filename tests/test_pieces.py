@@ -293,7 +293,7 @@ def test_finished_pieces_of_an_unfinished_shard_are_kept(tmp_path, monkeypatch, 
     of_the_bank = set(per_draw.draw(64, stream(0))[:, 0])
     assert len([mu for mu in again.asked if mu in of_the_bank]) == 12
     assert not (tmp_path / "bank" / "pieces").exists()
-    assert sorted(path.name for path in (tmp_path / "bank").iterdir()) == ["manifest.json", "shards"]
+    assert sorted(path.name for path in (tmp_path / "bank").iterdir()) == ["covariance", "manifest.json", "shards"]
 
 
 def test_a_shard_whose_pieces_are_all_there_is_only_written(tmp_path, monkeypatch, expected):

@@ -7,8 +7,9 @@ message names the file and the fault. What privacy rests on is never read from i
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,6 +20,7 @@ from abcdp._common.files import MEMORY
 from abcdp._common.missing import NONE, Rules
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.version import __version__
+from abcdp.bank.covariances import Covariances, read_covariances, write_covariances
 from abcdp.bank.manifest import (
     MANIFEST,
     Header,
@@ -34,6 +36,8 @@ from abcdp.bank.status import OK, STATUS_WORDS
 from abcdp.bank.storage import SHARDS, find_shard, read_shard, write_shard
 from abcdp.distance import Distance
 from abcdp.errors import BankError, SimulationWarning
+
+_FindCovariances = Callable[[Sequence[Shard]], dict[tuple[int, int], Covariances]]
 
 
 class Bank:
@@ -57,7 +61,8 @@ class Bank:
     def __init__(self, path: Place, distance: Distance | None = None, *, memory: int | None = MEMORY) -> None:
         folder = open_folder(path)
         header, shards = open_manifest(folder, distance, memory)
-        self._init(header, shards, functools.partial(read_shard, folder, header), memory)
+        read = functools.partial(read_shard, folder, header)
+        self._init(header, shards, read, memory, functools.partial(read_covariances, folder, header))
         there = folder.names(SHARDS)
         for shard in shards:
             if shard.file not in there:
@@ -67,20 +72,37 @@ class Bank:
         self.path: str | None = str(folder)
 
     def _init(
-        self, header: Header, shards: Sequence[Shard], read: Callable[[Shard], ShardData], memory: int | None
+        self,
+        header: Header,
+        shards: Sequence[Shard],
+        read: Callable[[Shard], ShardData],
+        memory: int | None,
+        covariances: _FindCovariances,
     ) -> None:
         self.header = header
         self.parts = tuple(shards)
         self.memory = memory
         self._read = read
+        self._covariances = covariances
         self.path = None
 
     @classmethod
-    def from_memory(cls, header: Header, contents: Sequence[tuple[Shard, ShardData]]) -> Bank:
-        """Return a bank that lives in memory."""
+    def from_memory(
+        cls,
+        header: Header,
+        contents: Sequence[tuple[Shard, ShardData]],
+        covariances: Mapping[tuple[int, int], Covariances] | None = None,
+    ) -> Bank:
+        """Return a bank that lives in memory, with covariances of some draws by the seed and number of their shards."""
         held = {(shard.seed, shard.number): data for shard, data in contents}
         bank = cls.__new__(cls)
-        bank._init(header, [shard for shard, _ in contents], lambda shard: held[shard.seed, shard.number], None)
+        bank._init(
+            header,
+            [shard for shard, _ in contents],
+            lambda shard: held[shard.seed, shard.number],
+            None,
+            lambda _: dict(covariances or {}),
+        )
         return bank
 
     @classmethod
@@ -116,6 +138,7 @@ class Bank:
             [shard for shard, _ in origin.values()],
             lambda shard: origin[shard.seed, shard.number][1]._read(shard),
             memory,
+            lambda shards: {key: found for bank in opened for key, found in bank._covariances(shards).items()},
         )
         if to is not None:
             _write_merge(open_folder(to), merged, [bank.digest for bank in opened])
@@ -132,7 +155,8 @@ class Bank:
         if missing:
             raise BankError(f"the bank lacks {len(missing)} of {len(keys)} shards, first {missing[0]}.")
         bank = type(self).__new__(type(self))
-        bank._init(self.header, [known[seed, number] for seed, number in keys], self._read, self.memory)
+        shards = [known[seed, number] for seed, number in keys]
+        bank._init(self.header, shards, self._read, self.memory, self._covariances)
         return bank
 
     def containing(self, digest: str, shards: int) -> Bank:
@@ -203,6 +227,24 @@ class Bank:
         for shard in self.parts:
             yield start, self._read(shard)
             start += shard.rows
+
+    def covariances(self) -> Covariances | None:
+        """Return how the summaries of some draws vary as their own records tell, with the rows of these draws.
+
+        None where there are none: the summaries are no means over records, or the bank was made before they were kept.
+        """
+        found = self.covariances_by_shard()
+        starts = itertools.accumulate((shard.rows for shard in self.parts), initial=0)
+        parts = [
+            Covariances(start + found[shard.seed, shard.number].rows, found[shard.seed, shard.number].triangles)
+            for shard, start in zip(self.parts, starts, strict=False)
+            if (shard.seed, shard.number) in found
+        ]
+        return Covariances.joined(parts)
+
+    def covariances_by_shard(self) -> dict[tuple[int, int], Covariances]:
+        """Return the same by the seed and number of the shards, with rows as they stand there."""
+        return self._covariances(self.parts)
 
     def verify(self) -> None:
         """Read everything, two shards at a time, and raise a :class:`BankError` at the first fault."""
@@ -283,4 +325,8 @@ def _write_merge(folder: Folder, bank: Bank, sources: list[str]) -> None:
     for shard in bank.parts:
         if find_shard(folder, bank.header, shard.seed, shard.number, shard.rows) != shard:
             write_shard(folder, shard, bank._read(shard))
+    found = bank.covariances_by_shard()
+    for shard in bank.parts:
+        if (shard.seed, shard.number) in found:
+            write_covariances(folder, shard, found[shard.seed, shard.number])
     write_manifest(folder, {**header, "shards": [s.to_json() for s in bank.parts], "digest": bank.digest})

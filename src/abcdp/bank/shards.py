@@ -83,24 +83,24 @@ def per_draw(
 
 def encode_shard(shard: Shard, data: ShardData) -> bytes:
     """Return a shard's file."""
+    values = {"row": np.arange(shard.rows, dtype=np.int64), "status": data.status}
+    return packed(values, {"theta": data.theta, "summary": data.rows}, shard.to_json())
+
+
+def packed(values: dict[str, Any], lists: dict[str, FloatArray], about: Any) -> bytes:
+    """Return a Parquet file of plain columns and of columns of lists, as :func:`unpacked` reads it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def lists(values: FloatArray) -> Any:
-        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
+    def column(rows: FloatArray) -> Any:
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).ravel()), rows.shape[1])
 
-    table = pa.table(
-        {
-            "row": np.arange(shard.rows, dtype=np.int64),
-            "status": data.status,
-            "theta": lists(data.theta),
-            "summary": lists(data.rows),
-        }
-    ).replace_schema_metadata({"abcdp": json.dumps(shard.to_json())})
-    # a reader takes nothing else, see _pages: what is the default today is said too
+    table = pa.table(values | {name: column(rows) for name, rows in lists.items()})
+    table = table.replace_schema_metadata({"abcdp": json.dumps(about)})
+    # a reader takes nothing else, see pages: what is the default today is said too
     options: dict[str, Any] = {"use_dictionary": False, "compression": "zstd", "compression_level": 1}
     options |= {"data_page_version": "1.0", "row_group_size": 1 << 20}
-    split = ["theta.list.element", "summary.list.element"]
+    split = [f"{name}.list.element" for name in lists]
     out = pa.BufferOutputStream()  # a file of Python's would have every page wait for the interpreter's lock
     pq.write_table(table, out, use_byte_stream_split=split, **options)
     return bytes(out.getvalue().to_pybytes())
@@ -137,43 +137,48 @@ def _row_bytes(parameters: int, width: int) -> int:
 
 def shard_of(file: BinaryIO, rows: int) -> Shard | None:
     """Return the shard of so many rows that a file says it is, by its footer alone; None where it is no such file."""
+    shard = shard_from_json(about(file, rows))
+    return shard if shard is not None and shard.rows == rows else None
+
+
+def about(file: BinaryIO, rows: int) -> Any:
+    """Return what a file of so many rows says of itself, by its footer alone; None where it is no such file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         check_footer(file, rows)
         with pq.ParquetFile(file, **_CAREFULLY) as opened:
-            shard = shard_from_json(load_json((opened.schema_arrow.metadata or {})[b"abcdp"]))
-            return shard if shard is not None and opened.metadata.num_rows == shard.rows == rows else None
+            found = load_json((opened.schema_arrow.metadata or {})[b"abcdp"])
+            return found if opened.metadata.num_rows == rows else None
     except (OSError, KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
         return None
 
 
 def decode_shard(content: bytes, where: str, parameters: int, width: int, rows: int) -> ShardData:
     """Return the content of a shard's file: its types, shapes and sizes checked before anything is unpacked."""
+    plain = {"row": ("int64", "INT64"), "status": ("int8", "INT32")}
+    found = unpacked(content, where, plain, {"theta": parameters, "summary": width}, rows)
+    return ShardData(found["status"], found["theta"], found["summary"])
+
+
+def unpacked(
+    content: bytes, where: str, plain: dict[str, tuple[str, str]], lists: dict[str, int], rows: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of a file that :func:`packed` made; plain ones have a type, and one in the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    wanted = pa.schema(
-        {
-            "row": pa.int64(),
-            "status": pa.int8(),
-            "theta": pa.list_(pa.float64(), parameters),
-            "summary": pa.list_(pa.float64(), width),
-        }
-    )
-    columns = [
-        Column("row", "INT64", "PLAIN", 1),
-        Column("status", "INT32", "PLAIN", 1),
-        Column("theta.list.element", "DOUBLE", "BYTE_STREAM_SPLIT", parameters),
-        Column("summary.list.element", "DOUBLE", "BYTE_STREAM_SPLIT", width),
-    ]
+    wanted = [(name, pa.type_for_alias(kind)) for name, (kind, _) in plain.items()]
+    wanted += [(name, pa.list_(pa.float64(), wide)) for name, wide in lists.items()]
+    columns = [Column(name, kind, "PLAIN", 1) for name, (_, kind) in plain.items()]
+    columns += [Column(f"{name}.list.element", "DOUBLE", "BYTE_STREAM_SPLIT", wide) for name, wide in lists.items()]
     try:
         check_footer(io.BytesIO(content), rows)
         with pq.ParquetFile(pa.BufferReader(content), **_CAREFULLY) as file:
             found = file.schema_arrow.remove_metadata()
-            if [(f.name, f.type) for f in found] != [(f.name, f.type) for f in wanted]:
-                raise BankError(f"{where}: its columns are not those of this bank (row, status, theta, summary).")
+            if [(f.name, f.type) for f in found] != wanted:
+                raise BankError(f"{where}: its columns are not those of this bank ({', '.join((*plain, *lists))}).")
             check_pages(file.metadata, content, columns, rows)
             table = file.read(use_threads=False)  # Arrow aborts a process that ends while its threads begin
     except FooterError as error:
@@ -185,11 +190,10 @@ def decode_shard(content: bytes, where: str, parameters: int, width: int, rows: 
     if table.num_rows != rows:
         raise BankError(f"{where}: {table.num_rows} rows where the manifest says {rows}; refused.")
     if any(column.null_count for column in table.columns) or any(
-        column.combine_chunks().flatten().null_count for column in table.columns[2:]
+        table[name].combine_chunks().flatten().null_count for name in lists
     ):
         raise BankError(f"{where}: holds empty cells.")
-
-    def matrix(name: str, wide: int) -> FloatArray:
-        return np.asarray(table[name].combine_chunks().flatten().to_numpy()).reshape(rows, wide)
-
-    return ShardData(np.asarray(table["status"].to_numpy()), matrix("theta", parameters), matrix("summary", width))
+    out = {name: np.asarray(table[name].to_numpy()) for name in plain}
+    for name, wide in lists.items():
+        out[name] = np.asarray(table[name].combine_chunks().flatten().to_numpy()).reshape(rows, wide)
+    return out

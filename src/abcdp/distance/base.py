@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Norm = Literal[1, 2]
 
+_HELD = 1 << 22  # features of simulated records held at once
 ROUNDING = 2.0**-53
 MOST_COLUMNS = 10_000
 
@@ -194,6 +195,21 @@ class MeanDistance(SummaryDistance):
     @abc.abstractmethod
     def feature_error(self) -> float:
         """Return a bound of the error of one computed feature."""
+
+    def covariance_of_mean(self, data: npt.ArrayLike) -> FloatArray:
+        """Return how the summary varies as the records of simulated data tell, were they independent of each other."""
+        records = self.clean(data)
+        count, together = len(records), max(64, _HELD // self.breadth())
+        middle: FloatArray | None = None
+        for start in range(0, count, together):
+            features = self.record_features(records[start : start + together])
+            if middle is None:  # near enough to the mean that no digits are lost
+                middle = features.mean(axis=0)
+                total, squares = np.zeros(len(middle)), np.zeros((len(middle), len(middle)))
+            apart = features - middle
+            total += apart.sum(axis=0)
+            squares += apart.T @ apart
+        return np.asarray((squares - np.outer(total, total) / count) / (max(1, count - 1) * count))
 
     def cases(self) -> FloatArray | None:
         """Return all features that a record can have, a row each, where these are few; None where they are not."""

@@ -249,6 +249,14 @@ class MMD(MeanDistance):
             sets = np.clip(sets, pairs[:, 0], pairs[:, 1])
         return self._map.means(sets) if self.has_summary else sets.reshape(len(sets), -1)
 
+    def covariance_of_mean(self, data: npt.ArrayLike) -> FloatArray:
+        waves = self._map if self.has_summary and self.columns == 1 else None
+        if not isinstance(waves, QuadratureFeatures):
+            return super().covariance_of_mean(data)
+        records = self.clean(data)
+        mean = waves.means(records[None])[0]
+        return np.asarray((waves.second_moments(records[:, 0]) - np.outer(mean, mean)) / max(1, len(records) - 1))
+
     def width(self, records: int) -> int:
         if self.chosen == "exact":
             return records * len(self._per_column())

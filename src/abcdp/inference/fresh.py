@@ -82,11 +82,4 @@ def _alone(distance: Distance, sets: FloatArray) -> tuple[FloatArray, None]:
 
 def _with_covariances(distance: Distance, sets: FloatArray) -> tuple[FloatArray, FloatArray]:
     assert isinstance(distance, MeanDistance)  # noqa: S101 - asked for of these alone
-    return distance.encode(sets), np.stack([record_covariance(distance, one) for one in sets])
-
-
-def record_covariance(distance: MeanDistance, records: FloatArray) -> FloatArray:
-    """Return the covariance of the mean of record features that are independent given the parameters."""
-    features = distance.record_features(distance.clean(records))
-    apart = features - features.mean(axis=0)
-    return np.asarray(apart.T @ apart / (max(1, len(apart) - 1) * len(apart)))
+    return distance.encode(sets), np.stack([distance.covariance_of_mean(one) for one in sets])

@@ -31,6 +31,7 @@ _SHARE = 16  # of the simulations: one part for each round, half of all for the 
 _SETTLED = 0.5  # standard deviations that a place moves, and log volumes, when it has been found
 _COVARIANCES = 256  # simulated datasets whose records tell a covariance, fewer where summaries are long
 _COVARIANCE_VALUES = 1 << 22  # numbers of these held at once
+_COVARIANCES_NEAR = 12.0  # of them that count, from as far away as that takes
 _REPEATS = 64  # simulations at one place, which show whether that is so
 _BY_CHANCE = 1e-4  # how often repeats disagree by chance
 _CHAINS, _FEWEST_CHAINS, _SWEEPS = 1000, 100, 80
@@ -60,6 +61,7 @@ class Place:
     design: Design
     records: int
     start: Region
+    seen: tuple[FloatArray, FloatArray] | None  # coordinates and covariances of some datasets of the bank
 
     @classmethod
     def of(cls, evidence: Evidence, bank: Bank, model: Model | None) -> Place:
@@ -70,8 +72,10 @@ class Place:
         sample = evidence.draws.first(min(_MOST, max(1000, _VALUES // width))).without(evidence.left_out)
         coordinates = Coordinates.of(sample.theta, evidence.support, model)
         design = Design(coordinates.forth(sample.theta), coordinates.plain(sample.theta), sample.rows)
-        dimension = coordinates.dimension
-        return cls(coordinates, design, bank.records, Region(np.zeros(dimension), np.eye(dimension)))
+        start = Region(np.zeros(coordinates.dimension), np.eye(coordinates.dimension))
+        kept = bank.covariances()
+        seen = None if kept is None else (coordinates.forth(bank.take(kept.rows.tolist())), kept.matrices)
+        return cls(coordinates, design, bank.records, start, seen)
 
     def answer(
         self, released: Noisy, draws: int, rng: np.random.Generator, fresh: FreshSimulations | None = None
@@ -141,7 +145,7 @@ class _Search:
         self._place, self._released, self._noise, self._rng, self._fresh = place, released, noise, rng, fresh
         self._centre, self._plain = released.centre, place.plain
         self._design, self.region = place.design, start
-        self._seen: tuple[FloatArray, FloatArray] | None = None  # coordinates and covariances of some datasets
+        self._seen = place.seen
         self.rounds = self._find()
         self._law = self._law_there()
 
@@ -279,29 +283,24 @@ class _Search:
         lacking = np.diag(_TINY * self._noise + 1e-300)
         design = self._design.near(self.mean.region)
         left = design.rows - self.mean.at(design.z)[0]
-        surrogate = Surrogate.around(
-            self.mean, self.mean.likely_covariance + lacking, self.region.middle, design.z, left
-        )
-        source, agreement = "residuals", None
+        near = weights_near(design.z, self.mean.region)
+        if repeats is None:
+            varies, freedom = self._pure_error(design.z, left, near), 0.5 * self.mean.told
+        else:
+            varies, freedom = np.cov(repeats.T).reshape(self.mean.residual.shape), len(repeats) - 1.0
+        middle, source, agreement = self.region.middle, "residuals", None
+        surrogate = Surrogate.around(self.mean, self.mean.likely_covariance + lacking, middle, design.z, left, near)
         if self._seen is not None:
             z, covariances = self._seen
-            weights = weights_near(z, self.region)
+            weights = weights_near(z, self.region, _COVARIANCES_NEAR)
             record = np.einsum("n,nij->ij", weights / weights.sum(), covariances)
-            agrees = self._fresh is None or self._fresh.model.iid is not False
-            if repeats is not None:
-                agreement = self._ratio(np.cov(repeats.T).reshape(record.shape), record)
-                agrees = agrees and _agree(agreement, (len(repeats) - 1) * len(self.region.middle))
-            if agrees:
-                surrogate = Surrogate.around(self.mean, record + lacking, self.region.middle, z, covariances + lacking)
-                source = "records"
-        if source == "residuals" and repeats is not None:
-            expected = np.cov(repeats.T).reshape(self.mean.residual.shape)
-        elif source == "records":
-            expected = surrogate.covariance
-        else:
-            expected = self._pure_error(design.z, left)
+            there = Surrogate.around(self.mean, record + lacking, middle, z, covariances + lacking, weights)
+            agreement = self._ratio(varies, there.covariance)
+            denied = self._fresh is not None and self._fresh.model.iid is False
+            if not denied and _agree(agreement, freedom * len(middle)):
+                surrogate, source, varies = there, "records", there.covariance
         noise = np.diag(self._noise)
-        return _Law(surrogate, source, agreement, self._ratio(self.mean.residual + noise, expected + noise))
+        return _Law(surrogate, source, agreement, self._ratio(self.mean.residual + noise, varies + noise))
 
     def _repeats(self) -> FloatArray | None:
         """Return summaries of datasets simulated at one and the same place."""
@@ -311,11 +310,10 @@ class _Search:
         made = self._fresh.at(self._place.coordinates.back(z))
         return made.rows[made.fine] if made.fine.sum() > 8 else None
 
-    def _pure_error(self, z: FloatArray, left: FloatArray) -> FloatArray:
+    def _pure_error(self, z: FloatArray, left: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the covariance of residuals as neighbours differ in them: what no curve could explain."""
         from scipy.spatial import KDTree
 
-        weights = weights_near(z, self.mean.region)
         white = np.linalg.solve(self.mean.region.factor, z.T).T
         apart = left - left[KDTree(white).query(white, k=2)[1][:, 1]]
         return np.asarray((apart * weights[:, None]).T @ apart / (2.0 * weights.sum()))
@@ -366,7 +364,7 @@ class _Search:
                 f"a summary of {self._place.records} records is not normal enough for a local fit",
             ),
             (
-                law.agreement is not None and law.source == "residuals",
+                fresh is not None and law.agreement is not None and law.source == "residuals",
                 "the records of a dataset depend on each other, so that their mean need not be normal (repeated "
                 f"simulations vary {law.agreement or np.nan:.2g} times as much as independent records would)",
             ),
@@ -432,7 +430,7 @@ def _flattened(log_weights: FloatArray, enough: float) -> FloatArray:
     return low * log_weights
 
 
-def _agree(ratio: float, freedom: int) -> bool:
+def _agree(ratio: float, freedom: float) -> bool:
     """Whether repeats vary as much as they should, up to a tenth and to chance."""
     from scipy.stats import chi2
 

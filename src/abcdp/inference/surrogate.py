@@ -170,9 +170,10 @@ def fit_mean(design: Design, region: Region, noise: FloatArray, plain: Map) -> M
     return best
 
 
-def weights_near(z: FloatArray, region: Region) -> FloatArray:
-    """Return weights that fall with the distance from a region."""
-    return np.asarray(np.exp(-(region.apart(z) ** 2) / _WIDE))
+def weights_near(z: FloatArray, region: Region, wanted: float = 0.0) -> FloatArray:
+    """Return weights that fall with the distance from a region, one widened until so many points count."""
+    squared = region.apart(z) ** 2 / _WIDE
+    return np.asarray(np.exp(-squared / _wide_enough(squared, wanted) ** 2))
 
 
 def _wide_enough(squared: FloatArray, wanted: float) -> float:
@@ -261,18 +262,23 @@ class Surrogate:
 
     @classmethod
     def around(
-        cls, mean: Mean, covariance: FloatArray, middle: FloatArray, z: FloatArray, seen: FloatArray
+        cls,
+        mean: Mean,
+        covariance: FloatArray,
+        middle: FloatArray,
+        z: FloatArray,
+        seen: FloatArray,
+        weights: FloatArray,
     ) -> Surrogate:
         """Return the law with this covariance in the middle; `seen` are deviations or covariances seen at points z.
 
-        Deviations have a row for each point, covariances a matrix.
+        Deviations have a row for each point, covariances a matrix; the points count by their weights.
         """
         directions = principal_directions(covariance)
         if seen.ndim == 3:
             variances = np.einsum("ai,nij,aj->na", directions, seen, directions, optimize=True)
         else:
             variances = (seen @ directions.T) ** 2
-        weights = weights_near(z, mean.region)
         level, slopes = _log_line(z - middle, np.maximum(variances, 1e-6), weights)
         # in the middle of a curve is not what its points are on average
         level -= np.log(np.maximum(weights @ variances / weights.sum(), 1e-6))

@@ -12,6 +12,7 @@ from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.storage import Folder, open_folder
 from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
+from abcdp.bank.covariances import write_covariances
 from abcdp.bank.failures import failures_and_where
 from abcdp.distance import ClusterSummary, LearnedSummary, MeanDistance, SummaryDistance, certified_line
 from abcdp.errors import BankError, DistanceError, PosteriorWarning, SimulationWarning
@@ -178,15 +179,19 @@ def _bank_with(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Fo
     if folder is not None and folder.state() in ("file", "full"):
         raise BankError(f"{folder} exists and is not empty; nothing was written. Choose another folder.")
     made: list[tuple[Shard, ShardData]] = []
+    linear = isinstance(distance, LearnedSummary)
+    known = {key: one.along(distance.matrix) for key, one in bank.covariances_by_shard().items()} if linear else {}
     for part, (_, data) in zip(bank.parts, bank.shards(), strict=True):
         projected = np.where(data.fine[:, None], distance.project(data.filled), np.nan)
         content = ShardData(data.status, data.theta, projected)
         shard = Shard(part.seed, part.number, part.rows, part.failed, content.sha256())
         if folder is not None:
             write_shard(folder, shard, content)
+            if (shard.seed, shard.number) in known:
+                write_covariances(folder, shard, known[shard.seed, shard.number])
         made.append((shard, content))
     if folder is None:
-        return Bank.from_memory(header, made)
+        return Bank.from_memory(header, made, known)
     shards = [shard for shard, _ in made]
     digest = bank_digest(header, shards)
     write_manifest(folder, {**header.to_json(), "shards": [s.to_json() for s in shards], "digest": digest})

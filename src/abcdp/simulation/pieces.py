@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from abcdp._common.arrays import FloatArray
 from abcdp._common.progress import Advance
 from abcdp._common.storage import Folder
 from abcdp.bank import Header, Shard, ShardData, write_shard, write_shard_file
+from abcdp.bank.covariances import Covariances, write_covariances
 from abcdp.bank.shards import encode_shard
 from abcdp.bank.status import OK
 from abcdp.bank.storage import Piece, pieces_in, read_piece, remove_piece, write_piece
@@ -71,6 +73,7 @@ class Made:
     data: ShardData | bytes | None
     why: str
     seconds: float
+    covariances: Covariances | None = None  # of some of its draws, where they are not written yet
 
 
 class _Drawn:
@@ -106,6 +109,7 @@ class Task:
     seed: int
     batches: Batches
     streams: int = STREAMS
+    covariances: int = 0  # of so many draws of the bank, the first
     folder: Folder | None = None
     encoded: bool = False
     drawn: _Drawn = field(default_factory=_Drawn)
@@ -113,20 +117,21 @@ class Task:
     def __call__(self, job: Job) -> Made:
         """Make a piece and, where it is a whole shard, all of that."""
         began = time.perf_counter()
-        data, why = self._simulated(job)
+        data, why, found = self._simulated(job)
         if not job.whole:
-            return Made(None, data, why, time.perf_counter() - began)
-        shard, rest = self.finished(job.number, data)
+            return Made(None, data, why, time.perf_counter() - began, found)
+        shard, rest, found = self.finished(job.number, data, found)
         content = encode_shard(shard, data) if self.encoded else rest
-        return Made(shard, content, why, time.perf_counter() - began)
+        return Made(shard, content, why, time.perf_counter() - began, found)
 
-    def _simulated(self, job: Job) -> tuple[ShardData, str]:
+    def _simulated(self, job: Job) -> tuple[ShardData, str, Covariances | None]:
         rows = job.stop - job.start
         status = np.empty(rows, dtype=np.int8)
         encoded: list[FloatArray] = []  # joined at the end: every copy of a batch waits for the interpreter's lock
         theta = np.empty((rows, len(self.header.parameters))) if self.streams == 1 else self._parameters(job)
         rng = stream(self.seed, job.number)
-        why = ""
+        why, some = "", self.covariances - job.number * self.batches.shard
+        covariances: list[Covariances] = []
         for batch, start, stop in self.batches.within(job.number, job.rows, job.start, job.stop):
             here = slice(start - job.start, stop - job.start)
             if self.streams == 1:
@@ -141,7 +146,16 @@ class Task:
                     f"simulator {self.model.name!r} returned {sets.shape[2]} columns, {self.header.columns} before."
                 )
             encoded.append(self._encoded(sets, found))
-        return ShardData(status, theta, np.concatenate(encoded)), why
+            if sets is not None and start < some:
+                covariances += self._covariances_of(sets[: some - start], found, start)
+        return ShardData(status, theta, np.concatenate(encoded)), why, Covariances.joined(covariances)
+
+    def _covariances_of(self, sets: FloatArray, status: npt.NDArray[np.int8], start: int) -> list[Covariances]:
+        """Return the covariances of the draws of a batch that are fine, as their records tell them."""
+        distance: Any = self.header.distance
+        fine = np.flatnonzero(status[: len(sets)] == OK)
+        matrices = [distance.covariance_of_mean(sets[row]) for row in fine]
+        return [Covariances.of((start + fine).tolist(), np.stack(matrices))] if matrices else []
 
     def _encoded(self, sets: FloatArray | None, status: npt.NDArray[np.int8]) -> FloatArray:
         """Return a row for each draw of a batch, NaN for those that failed."""
@@ -159,14 +173,18 @@ class Task:
         # a copy: a simulator may write into what it is given
         return draw() if job.whole else self.drawn.of(job.number, draw)[job.start : job.stop].copy()
 
-    def finished(self, number: int, data: ShardData) -> tuple[Shard, ShardData | None]:
+    def finished(
+        self, number: int, data: ShardData, covariances: Covariances | None
+    ) -> tuple[Shard, ShardData | None, Covariances | None]:
         """Return a shard of its content, checked, and the content where it was not written."""
         self.header.check(data, f"shard {number}")
         shard = Shard(self.seed, number, len(data.status), int((~data.fine).sum()), data.sha256())
         if self.folder is None:
-            return shard, data
+            return shard, data, covariances
+        if covariances is not None:  # before the shard, with which it is complete
+            write_covariances(self.folder, shard, covariances)
         write_shard(self.folder, shard, data)
-        return shard, None
+        return shard, None, None
 
     def piece(self, job: Job) -> Piece:
         """Return the name of a piece, and all that makes it what it is."""
@@ -220,10 +238,12 @@ class _Unfinished:
         self.left = rows
         self.kept: list[Piece] = []
         self.writing: list[Future[None]] = []
+        self.covariances: list[Covariances] = []  # not of pieces that were kept, which are whole without
         self._errors: dict[int, str] = {}
 
-    def take(self, start: int, data: ShardData, why: str = "") -> None:
+    def take(self, start: int, data: ShardData, why: str = "", covariances: Covariances | None = None) -> None:
         here = slice(start, start + len(data.status))
+        self.covariances += [] if covariances is None else [covariances]
         self.data.status[here], self.data.theta[here], self.data.rows[here] = data.status, data.theta, data.rows
         self.left -= len(data.status)
         self._errors[start] = why
@@ -306,7 +326,7 @@ class Making:
         assert isinstance(made.data, ShardData)  # noqa: S101 - pieces come as arrays
         shard = self._unfinished.get(job.number) or _Unfinished(self._task.header, job.number, job.rows)
         self._unfinished[job.number] = shard
-        shard.take(job.start, made.data, made.why)
+        shard.take(job.start, made.data, made.why, made.covariances)
         if not shard.left:
             del self._unfinished[job.number]
             return {finishers.submit(self._finish, shard)}
@@ -322,17 +342,20 @@ class Making:
             return made
         assert self._folder is not None  # noqa: S101 - asked for bytes only then
         assert made.shard is not None  # noqa: S101 - a whole one
+        if made.covariances is not None:
+            write_covariances(self._folder, made.shard, made.covariances)
         write_shard_file(self._folder, made.shard, made.data)
-        return replace(made, data=None)
+        return replace(made, data=None, covariances=None)
 
     def _finish(self, unfinished: _Unfinished) -> Made:
         for keep in unfinished.writing:  # they were begun before, so nobody waits in vain
             keep.result()
-        shard, data = self._rest.finished(unfinished.number, unfinished.data)
+        together = Covariances.joined(unfinished.covariances)
+        shard, data, found = self._rest.finished(unfinished.number, unfinished.data, together)
         for piece in unfinished.kept:
             assert self._folder is not None  # noqa: S101 - where they are kept
             remove_piece(self._folder, piece)
-        return Made(shard, data, unfinished.first_error, 0.0)
+        return Made(shard, data, unfinished.first_error, 0.0, found)
 
     def _kept(self) -> Iterator[tuple[int, _Unfinished | None]]:
         """Take what an earlier run kept; yield how many draws each piece had, and a shard that it made complete."""

@@ -30,6 +30,7 @@ from abcdp.bank import (
     read_manifest,
     write_manifest,
 )
+from abcdp.bank.covariances import Covariances, draws_with_covariances
 from abcdp.bank.failures import failures_in_words, where_draws_fail
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.storage import PIECES, SHARDS
@@ -109,11 +110,14 @@ def simulate(
         run = _begin(crew, model, distance, draws, records, seed, to, more, shard, batch)
         made: dict[int, tuple[Shard, ShardData | None]] = {s.number: (s, None) for s in run.existing_shards()}
         errors: dict[int, str] = {}
-        for key, data, error in run.make(set(made), crew, progress):
-            made[key.number], errors[key.number] = (key, data), error
+        covariances: dict[tuple[int, int], Covariances] = {}
+        for shard_of, data, found, error in run.make(set(made), crew, progress):
+            made[shard_of.number], errors[shard_of.number] = (shard_of, data), error
+            if found is not None:
+                covariances[shard_of.seed, shard_of.number] = found
     ordered = [made[number] for number in run.sizes]
     if run.folder is None:
-        bank = Bank.from_memory(run.header, [(s, d) for s, d in ordered if d is not None])
+        bank = Bank.from_memory(run.header, [(s, d) for s, d in ordered if d is not None], covariances)
     else:
         run.close([s for s, _ in ordered])
         bank = Bank(run.folder, run.header.distance, memory=None)
@@ -151,7 +155,7 @@ def simulate_part(
         run = _begin(crew, model, distance, draws, records, seed, to, None, shard, batch)
         mine = replace(run, sizes={number: rows for number, rows in run.sizes.items() if number % n == i - 1})
         present = {s.number for s in mine.existing_shards()}
-        errors = {shard.number: error for shard, _, error in mine.make(present, crew, progress)}
+        errors = {shard.number: error for shard, _, _, error in mine.make(present, crew, progress)}
     there = list(run.existing_shards(content=False))
     if len(there) == len(run.sizes):
         run.close(there)
@@ -204,7 +208,7 @@ class _Run:
 
     def make(
         self, present: set[int], crew: Crew, progress: bool | None
-    ) -> Iterator[tuple[Shard, ShardData | None, str]]:
+    ) -> Iterator[tuple[Shard, ShardData | None, Covariances | None, str]]:
         """Make the shards that are not present, and write them where there is a folder."""
         total = sum(self.sizes.values())
         missing = total - sum(self.sizes[number] for number in present)
@@ -213,7 +217,7 @@ class _Run:
             advance(total - missing)
             for made in making.shards(crew.retries, advance):
                 assert made.shard is not None and not isinstance(made.data, bytes)  # noqa: S101, PT018 - complete ones
-                yield made.shard, made.data, made.why
+                yield made.shard, made.data, made.covariances, made.why
 
     def close(self, shards: list[Shard]) -> None:
         """Write the manifest of the finished bank."""
@@ -294,7 +298,7 @@ def _begin(
     }
     if folder is not None:
         _open_manifest(folder, began, manifest, extend=more is not None)
-    task = Task(model, header, seed, batches, streams)
+    task = Task(model, header, seed, batches, streams, draws_with_covariances(header, sum(stages)))
     return _Run(task, folder, manifest, _sizes(stages, shard), began or {}, more is not None, trial.seconds)
 
 
