@@ -22,6 +22,7 @@ from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.diagnostics import failed_near, strangeness
 from abcdp.inference.fresh import FreshSimulations
 from abcdp.inference.posterior import evidence_of
+from abcdp.inference.sizes import sizes_of
 from abcdp.inference.surrogate import Design, Region, Surrogate, fit_mean, weights_near
 from abcdp.privacy.noise_law import Law
 from abcdp.simulation.executors import Crew
@@ -208,6 +209,77 @@ def test_coins_against_enumeration(coin_bank, epsilon, with_model):
     print(f"epsilon {epsilon}, model {with_model}: {math.sqrt(np.mean(np.square(bias))):.3f} {np.mean(ratio) - 1:.3f}")
     assert math.sqrt(np.mean(np.square(bias))) < (0.1 if with_model else 0.15)
     assert abs(np.mean(ratio) - 1) < 0.05
+
+
+@pytest.mark.parametrize(("records", "with_model"), [(300, True), (300, False), (8000, True)])
+def test_data_of_another_size_than_the_banks(coin_bank, records, with_model):
+    """Independent records: the covariance is scaled, and the answer is that of as many records as the data have."""
+    rng = np.random.default_rng(8)
+    bias, ratio = [], []
+    for number in range(5):
+        truth = np.clip(COINS.draw(1, rng), 0.1, 0.9)  # where records are nearly all alike no law is normal
+        data = COINS.run(truth, records, rng)[0][0]
+        release = public_release(coin_bank, data, abcdp.PrivateSummary(20.0, norm="l1"), unit=UNIT, seed=number)
+        assert sizes_of(release, coin_bank) == (records,)
+        model = COINS if with_model else None
+        tree = abcdp.posterior(release, coin_bank, method="local", model=model, simulations=1000, draws=2000)
+        assert tree.attrs["trusted"], tree.attrs["reasons"]
+        found = draws_of(tree)
+        for k, prior in enumerate(COINS.prior.values()):
+            mean, spread = exact_coin(release.summary, k, records, prior)
+            bias.append((found[:, k].mean() - mean) / spread)
+            ratio.append(found[:, k].std() / spread)
+    print(f"{records}, model {with_model}: {math.sqrt(np.mean(np.square(bias))):.3f} {np.mean(ratio) - 1:.3f}")
+    assert math.sqrt(np.mean(np.square(bias))) < 0.1
+    assert abs(np.mean(ratio) - 1) < 0.07
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "unit"),
+    [
+        (abcdp.PrivateSummary(0.3), UNIT),
+        (abcdp.PrivateSummary(3.0, norm="box"), abcdp.Unit(records=2)),
+        (abcdp.PrivateSummary(1.0, delta=1e-6, norm="l2"), UNIT),
+    ],
+)
+def test_the_size_of_the_noise_tells_how_many_records_there_are(coin_bank, mechanism, unit):
+    for records in (7, 100, 1999, 2000, 123_457):
+        data = np.zeros((records, 2))
+        release = public_release(coin_bank, data, mechanism, unit=unit, seed=1)
+        (found,) = sizes_of(release, coin_bank)
+        assert abs(found - records) <= 1e-5 * records  # neighbouring numbers may have the same noise
+    assert sizes_of(abcdp.NoisySummary([0.1, 0.2], ("laplace", 0.1)), coin_bank) == ()
+
+
+def test_a_private_number_of_records_is_above_its_bound(coin_bank):
+    unit = abcdp.Unit(neighbours="add-remove", at_least=200)
+    data = COINS.run(np.array([[0.3, 0.6]]), 700, np.random.default_rng(1))[0][0]
+    release = public_release(coin_bank, data, abcdp.PrivateSummary(20.0), unit=unit, seed=1)
+    sizes = sizes_of(release, coin_bank)
+    assert len(sizes) > 2
+    assert 200 <= min(sizes) < 700 < max(sizes)
+    spread = draws_of(abcdp.posterior(release, coin_bank, method="local", draws=2000)).std(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosteriorWarning)  # of more records a fit has to be better
+        known = [
+            draws_of(abcdp.posterior(release, coin_bank, method="local", draws=2000, records=n)).std(axis=0)
+            for n in (max(sizes), min(sizes))
+        ]
+    assert (known[0] < spread).all()
+    assert (spread < known[1]).all()
+
+
+def test_weights_of_datasets_of_another_size_are_doubted_where_it_matters(coin_bank):
+    data = COINS.run(np.array([[0.3, 0.6]]), 200, np.random.default_rng(1))[0][0]
+    release = public_release(coin_bank, data, abcdp.PrivateSummary(0.3), unit=UNIT, seed=1)
+    with pytest.warns(PosteriorWarning, match="the data have 200 records, simulated datasets 2000"):
+        tree = abcdp.posterior(release, coin_bank, method="weights")
+    assert not tree.attrs["trusted"]
+    assert abcdp.posterior(release, coin_bank).attrs["rung"] == "local"
+    rough = public_release(coin_bank, data, abcdp.PrivateSummary(0.01), unit=UNIT, seed=1)
+    assert abcdp.posterior(rough, coin_bank).attrs["rung"] == "exact"
+    with pytest.raises(ReleaseError, match="records=0: a whole number of at least 1"):
+        abcdp.posterior(rough, coin_bank, records=0)
 
 
 def test_it_never_simulates_more_than_allowed_and_goes_by_the_bank_where_that_is_little(coin_bank):

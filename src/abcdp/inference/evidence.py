@@ -27,6 +27,7 @@ NONE_ACCEPTED = (
 )
 NO_SUMMARY = "the release has accepted draws and no noisy summary, which this method starts from."
 
+_NOISE_DRAWS = 4096  # that tell the variances of a law
 _ALONE = 2.0  # effective draws below which one of them decides
 
 T = TypeVar("T")
@@ -130,7 +131,8 @@ class Evidence:
 
     `draws` are those of the prior, and `support` says where it allows the parameters, None where nobody knows. The draw
     of number `left_out` must not count, beside those whose simulation failed: a planner's observation is one of them.
-    `simulations` are the most that a method may make where it is given a model; `show` says whether with a bar.
+    `simulations` are the most that a method may make where it is given a model; `show` says whether with a bar. `sizes`
+    are the numbers of records that the data may have, none where they are as many as simulated ones.
     """
 
     draws: PriorDraws
@@ -142,6 +144,7 @@ class Evidence:
     left_out: int = -1
     simulations: int = 0
     show: bool | None = False
+    sizes: tuple[int, ...] = ()
     shared: Shared | None = None
 
     @property
@@ -160,6 +163,12 @@ class Evidence:
         if self.likelihoods is None:
             raise ReleaseError(NO_SUMMARY)
         return self.likelihoods()
+
+    @cached_property
+    def noise_variances(self) -> FloatArray:
+        """The variance of the noise of each number, as draws of its law tell it."""
+        nothing = np.zeros((_NOISE_DRAWS, len(self.released.centre)))
+        return np.asarray(self.released.noised(nothing, np.random.default_rng(0)).var(axis=0))
 
     @cached_property
     def effective_size(self) -> float:

@@ -21,6 +21,7 @@ from abcdp.inference.diagnostics import reasons_against
 from abcdp.inference.evidence import BankDraws, Evidence, Noisy, check_summary, log_likelihoods
 from abcdp.inference.explained import weakness
 from abcdp.inference.methods import answered, check_name
+from abcdp.inference.sizes import sizes_of
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 from abcdp.simulation.model import Model
@@ -43,6 +44,7 @@ def posterior(
     draws: int = 1000,
     simulations: int = 4000,
     support: Any = None,
+    records: int | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> xarray.DataTree:
@@ -78,6 +80,10 @@ def posterior(
     support
         Where the prior allows the parameters, if the bank does not say: ``"simplex"``, or a pair (low, high) for each
         of them, None where it has no end.
+    records
+        How many records the data have. A release tells it where it is public, by the size of its noise; of somebody
+        else's statistics it is thought to be the bank's number. A local fit is made for it where records are
+        independent; of a private number, for all above its public bound.
     progress
         Whether to show a bar while simulating; by default on a terminal.
 
@@ -100,7 +106,10 @@ def posterior(
         if not isinstance(model, Model):
             raise ReleaseError(f"model={model!r}: give an abcdp.Model, or leave it out.")
         model.check_bank(used)
-    evidence = replace(evidence_of(release, used, support), simulations=simulations, show=progress)
+    if records is not None and not is_whole(records, 1):
+        raise ReleaseError(f"records={records!r}: a whole number of at least 1.")
+    sizes = sizes_of(release, used) if records is None else (records,)
+    evidence = replace(evidence_of(release, used, support), simulations=simulations, show=progress, sizes=sizes)
     rng = np.random.default_rng(seed)
     name, answer = answered(method, evidence, used, model, draws, rng)
     answer = answer.doubted(*reasons_against(evidence, used, answer.theta, rng))

@@ -20,6 +20,7 @@ from abcdp.errors import ReleaseError
 from abcdp.inference.base import Answer, PosteriorMethod
 from abcdp.inference.evidence import Evidence, Noisy, Sample
 from abcdp.inference.resampling import effective_size
+from abcdp.inference.sizes import size_matters
 from abcdp.simulation.model import Model
 
 UNKNOWN_SUPPORT = (
@@ -47,12 +48,14 @@ class RegressionAdjustment(PosteriorMethod):
         return UNKNOWN_SUPPORT if evidence.support is None else evidence.reason_empty
 
     def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
-        """Return that there are too few draws for so many numbers.
+        """Return that there are too few draws for so many numbers, or that they are of datasets of another size.
 
         With as many entries as draws the fit would follow every draw and say nothing about another.
         """
         needed = 10 * (max(bank.header.width, len(bank.parameters)) + 1)
-        return None if evidence.count >= needed else f"{evidence.count} draws are too few for a regression"
+        if evidence.count < needed:
+            return f"{evidence.count} draws are too few for a regression"
+        return size_matters(evidence.sizes, bank, evidence.noise_variances)
 
     def infer(
         self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator

@@ -6,7 +6,7 @@ a covariance that has been checked, chains around the place, and what speaks aga
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ _COVARIANCES = 256  # simulated datasets whose records tell a covariance, fewer 
 _COVARIANCE_VALUES = 1 << 22  # numbers of these held at once
 _COVARIANCES_NEAR = 12.0  # of them that count, from as far away as that takes
 _REPEATS = 64  # simulations at one place, which show whether that is so
-_BY_CHANCE = 1e-4  # how often repeats disagree by chance
+_BY_CHANCE = 1e-4  # how often they disagree by chance
+_SLACK = 0.1  # by which they may
 _CHAINS, _FEWEST_CHAINS, _SWEEPS = 1000, 100, 80
 _NEAR = 50  # effective simulations that show whether the answer may lie in two places
 _APART = 4.5  # how many times their spread two groups lie apart: of a normal law it is 2.7, of a uniform one 3.5
@@ -47,6 +48,9 @@ _TINY = 1e-4  # of the noise's variance: what a covariance lacks to be regular i
 # beyond these an answer is not trusted
 _MISFIT = 1.3  # of what the fit leaves over, against how datasets vary
 _FEWEST_RECORDS = 100  # of which a mean is normal
+_MATTERS = 0.05  # share of the draws below which a part of an answer is not judged
+_STEEP = 0.3  # change of log standard deviations over that of the answer
+_OTHER_SIZE = 0.05  # by how much a covariance is scaled before it must be known that it can be
 _EDGE = 0.05  # share of the draws where nothing was fitted
 _FAILED = 0.1  # share of the simulations
 _SLOW = 0.2  # independent draws to each end of a chain
@@ -59,7 +63,8 @@ class Place:
 
     coordinates: Coordinates
     design: Design
-    records: int
+    records: int  # of a simulated dataset
+    sizes: tuple[int, ...]  # that the data may have
     start: Region
     seen: tuple[FloatArray, FloatArray] | None  # coordinates and covariances of some datasets of the bank
 
@@ -75,7 +80,7 @@ class Place:
         start = Region(np.zeros(coordinates.dimension), np.eye(coordinates.dimension))
         kept = bank.covariances()
         seen = None if kept is None else (coordinates.forth(bank.take(kept.rows.tolist())), kept.matrices)
-        return cls(coordinates, design, bank.records, start, seen)
+        return cls(coordinates, design, bank.records, evidence.sizes or (bank.records,), start, seen)
 
     def answer(
         self, released: Noisy, draws: int, rng: np.random.Generator, fresh: FreshSimulations | None = None
@@ -88,14 +93,19 @@ class Place:
         noise = released.noised(np.zeros((_NOISE_DRAWS, len(released.centre))), rng).var(axis=0)
         starts = self._starts(released.centre, noise, rng)
         shares = [None] * len(starts) if fresh is None else fresh.split(len(starts))
-        fits: list[_Search] = []
+        searches: list[_Search] = []
         for start, share in zip(starts, shares, strict=True):
             search = _Search(self, released, noise, rng, share, start)
-            if all(search.far_from(other) for other in fits):
-                fits.append(search)
-        evidence = np.array([search.log_evidence() for search in fits])
-        sizes = rng.multinomial(draws, normalised_weights(evidence)) if len(fits) > 1 else [draws]
-        found = _mixed([search.answer(int(size)) for search, size in zip(fits, sizes, strict=True) if size])
+            if all(search.far_from(other) for other in searches):
+                searches.append(search)
+        fits = [(search, self.records / size) for search in searches for size in self.sizes]
+        if len(fits) > 1:
+            evidence = np.array([search.log_evidence(times) for search, times in fits])
+            counts = rng.multinomial(draws, normalised_weights(evidence)).tolist()
+        else:
+            counts = [draws]
+        parts = [search.answer(count, times) for (search, times), count in zip(fits, counts, strict=True) if count]
+        found = _mixed(parts, len(searches))
         return found.noted({"simulations": sum(share.spent for share in shares if share is not None)})
 
     def _starts(self, centre: FloatArray, noise: FloatArray, rng: np.random.Generator) -> list[Region]:
@@ -120,14 +130,14 @@ class Place:
 class _Law:
     """The law of the summary that was taken, which covariance it has, and how others compare with it.
 
-    `agreement` is how many times the record covariance repeated simulations vary, `misfit` how many times the
-    covariance what the fit leaves over; both along the directions that tell the parameters. None where not known.
+    `agreement` is how many times the record covariance simulations vary that are repeated or lie side by side, along
+    the directions that tell the parameters; None where records tell none.
     """
 
     surrogate: Surrogate
     source: str
     agreement: float | None
-    misfit: float
+    varies: FloatArray  # how datasets of the bank's size do
 
 
 class _Search:
@@ -170,13 +180,16 @@ class _Search:
             self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
         return rounds
 
-    def answer(self, draws: int) -> Answer:
-        """Return draws of the posterior around the place, with what speaks against them."""
-        released, law = self._released, self._law
-        convolution = Convolution(law.surrogate, self.log_prior, released.log_likelihoods, self._centre, self._noise)
+    def answer(self, draws: int, times: float) -> Answer:
+        """Return draws of the posterior around the place, with what speaks against them.
+
+        Of data whose summaries vary so many times as much as the bank's.
+        """
+        released, surrogate = self._released, replace(self._law.surrogate, times=times)
+        convolution = Convolution(surrogate, self.log_prior, released.log_likelihoods, self._centre, self._noise)
         sizes = [min(_CHAINS, draws - start) for start in range(0, draws, _CHAINS)]
         found = [convolution.run(self.region, max(_FEWEST_CHAINS, size), _SWEEPS, self._rng) for size in sizes]
-        notes, reasons = self._judged(found[0])
+        notes, reasons = self._judged(found[0], surrogate)
         z = np.concatenate([one.z[:size] for one, size in zip(found, sizes, strict=True)])
         notes["effective_sample_size"] = draws * found[0].share
         return Answer(self._place.coordinates.back(z), None, None, notes, reasons)
@@ -188,9 +201,9 @@ class _Search:
         ]
         return bool(min(apart) > _FAR)
 
-    def log_evidence(self) -> float:
+    def log_evidence(self, times: float) -> float:
         """Return the log probability of the released summary over the place, with normal noise, up to a constant."""
-        covariance = self._law.surrogate.covariance + np.diag(self._noise)
+        covariance = times * self._law.surrogate.covariance + np.diag(self._noise)
         factor = np.linalg.cholesky(covariance)
         z = self.region.heavy_draws(_DRAWS, self._rng)
         means, unknown = self.mean.at(z)
@@ -233,7 +246,9 @@ class _Search:
     def _settle(self) -> None:
         """Fit around the place, and move to where the posterior lies under the fit, with normal noise."""
         self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
-        factor = np.linalg.cholesky(self.mean.residual + np.diag(self._noise + 1e-300))
+        # as wide as the smallest dataset that the data may be makes it
+        wider = max(1.0, self._place.records / min(self._place.sizes))
+        factor = np.linalg.cholesky(wider * self.mean.residual + np.diag(self._noise + 1e-300))
         self._white = np.linalg.inv(factor)
         found = self._mode()
         for _ in range(3):
@@ -297,10 +312,12 @@ class _Search:
             there = Surrogate.around(self.mean, record + lacking, middle, z, covariances + lacking, weights)
             agreement = self._ratio(varies, there.covariance)
             denied = self._fresh is not None and self._fresh.model.iid is False
-            if not denied and _agree(agreement, freedom * len(middle)):
+            slack = (
+                _MISFIT - 1.0 if repeats is None else _SLACK
+            )  # beside neighbours the fit misses too, which is judged
+            if not denied and _agree(agreement, freedom * len(middle), slack):
                 surrogate, source, varies = there, "records", there.covariance
-        noise = np.diag(self._noise)
-        return _Law(surrogate, source, agreement, self._ratio(self.mean.residual + noise, varies + noise))
+        return _Law(surrogate, source, agreement, varies)
 
     def _repeats(self) -> FloatArray | None:
         """Return summaries of datasets simulated at one and the same place."""
@@ -329,17 +346,21 @@ class _Search:
 
     # -- what speaks against it ---------------------------------------------------------------------------------------
 
-    def _judged(self, found: Chains) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _judged(self, found: Chains, surrogate: Surrogate) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return what is known about an answer, and the reasons not to trust it."""
-        law = self._law
-        edge = float((self._outside(found.z) > 0).mean())
-        likely = self._predictive(found)
+        law, edge = self._law, float((self._outside(found.z) > 0).mean())
+        noise, other = np.diag(self._noise), (surrogate.times - 1.0) * self._law.varies
+        around = Region(found.z.mean(axis=0), np.cov(found.z.T).reshape(self.region.covariance.shape))
+        steep = float(np.linalg.norm(surrogate.slopes.T @ around.factor, axis=1).max())
+        misfit = self._ratio(self.mean.residual + other + noise, law.varies + other + noise)
+        likely = self._predictive(found, surrogate)
         fresh = self._fresh
         failed = 0.0 if fresh is None or not fresh.spent else fresh.failed / fresh.spent
         notes: dict[str, Any] = {
             "method": "local synthetic likelihood",
-            "misfit": law.misfit,
+            "misfit": misfit,
             "covariance": law.source,
+            "steepness": steep,
             "predictive_p_value": likely,
             "rounds": self.rounds,
             "fitted_simulations": self.mean.effective,
@@ -349,8 +370,13 @@ class _Search:
             notes["covariance_agreement"] = law.agreement
         said = [
             (
-                law.misfit > _MISFIT,
-                f"the local fit misses: what it leaves over varies {law.misfit:.2g} times as much as datasets do",
+                misfit > _MISFIT,
+                f"the local fit misses: what it leaves over varies {misfit:.2g} times as much as datasets do",
+            ),
+            (
+                steep > _STEEP,
+                f"how far summaries vary changes by {steep:.0%} from the middle of the answer to its end, where "
+                "records are nearly all alike: too fast for a normal law",
             ),
             (edge > _EDGE, f"{edge:.0%} of the draws lie outside of where the local fit was made"),
             (found.share < _SLOW, f"its chains move slowly: an end is worth {found.share:.2f} independent draws"),
@@ -360,13 +386,18 @@ class _Search:
             ),
             (failed > _FAILED, f"{failed:.0%} of the simulations around the answer failed"),
             (
-                self._place.records < _FEWEST_RECORDS,
-                f"a summary of {self._place.records} records is not normal enough for a local fit",
+                min(self._place.sizes) < _FEWEST_RECORDS,
+                f"a summary of {min(self._place.sizes)} records is not normal enough for a local fit",
             ),
             (
                 fresh is not None and law.agreement is not None and law.source == "residuals",
                 "the records of a dataset depend on each other, so that their mean need not be normal (repeated "
                 f"simulations vary {law.agreement or np.nan:.2g} times as much as independent records would)",
+            ),
+            (
+                abs(surrogate.times - 1.0) > _OTHER_SIZE and law.source == "residuals",
+                f"simulated datasets have {self._place.records} records, the data another number, and what that "
+                "changes is known of independent records alone",
             ),
             (
                 fresh is not None and fresh.model.iid is True and law.source == "residuals",
@@ -375,9 +406,8 @@ class _Search:
         ]
         return notes, tuple(reason for holds, reason in said if holds)
 
-    def _predictive(self, found: Chains) -> float:
+    def _predictive(self, found: Chains, surrogate: Surrogate) -> float:
         """Return how often a summary drawn from the answer lies as far from its mean as the released one."""
-        surrogate = self._law.surrogate
         means, scales = surrogate.at(found.z)
         factor = np.linalg.inv(surrogate.directions)
         rows = means + (self._rng.standard_normal(means.shape) * scales) @ factor.T
@@ -389,15 +419,18 @@ class _Search:
         return float((sizes[0] >= sizes[1]).mean())
 
 
-def _mixed(parts: list[Answer]) -> Answer:
-    """Return the answers of several places as one: the worst of what is known about them, all that speaks against."""
+def _mixed(parts: list[Answer], places: int) -> Answer:
+    """Return several answers as one: the worst of what is known about those that matter, all that speaks against."""
     if len(parts) == 1:
-        return parts[0].noted({"places": 1})
-    notes = parts[0].diagnostics | {"places": len(parts)}
-    for name, join in (("misfit", max), ("predictive_p_value", min), ("effective_sample_size", sum)):
-        notes[name] = join(part.diagnostics[name] for part in parts)
-    reasons = dict.fromkeys(reason for part in parts for reason in part.reasons)
-    return Answer(np.concatenate([part.theta for part in parts]), None, None, notes, tuple(reasons))
+        return parts[0].noted({"places": places})
+    theta = np.concatenate([part.theta for part in parts])
+    some = [part for part in parts if len(part.theta) > _MATTERS * len(theta)]
+    notes = some[0].diagnostics | {"places": places}
+    for name, join in (("misfit", max), ("predictive_p_value", min), ("steepness", max)):
+        notes[name] = join(part.diagnostics[name] for part in some)
+    notes["effective_sample_size"] = sum(part.diagnostics["effective_sample_size"] for part in parts)
+    reasons = dict.fromkeys(reason for part in some for reason in part.reasons)
+    return Answer(theta, None, None, notes, tuple(reasons))
 
 
 def _two_groups(z: FloatArray) -> tuple[FloatArray, FloatArray] | None:
@@ -430,9 +463,9 @@ def _flattened(log_weights: FloatArray, enough: float) -> FloatArray:
     return low * log_weights
 
 
-def _agree(ratio: float, freedom: float) -> bool:
-    """Whether repeats vary as much as they should, up to a tenth and to chance."""
+def _agree(ratio: float, freedom: float, slack: float) -> bool:
+    """Whether simulations vary as much as they should, up to a share of it and to chance."""
     from scipy.stats import chi2
 
     low, high = chi2.ppf([_BY_CHANCE / 2, 1 - _BY_CHANCE / 2], freedom) / freedom
-    return bool(0.9 * low <= ratio <= 1.1 * high)
+    return bool((1.0 - _SLACK) * low <= ratio <= (1.0 + slack) * high)

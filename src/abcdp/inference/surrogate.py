@@ -253,12 +253,14 @@ class Surrogate:
 
     Along the principal directions of the covariance the log standard deviations are linear in the coordinates, a row of
     `slopes` each: along the entries they would break what always holds, such as that the cells of a histogram sum to 1.
+    Datasets of another size have `times` the covariance.
     """
 
     mean: Mean
     middle: FloatArray
     directions: FloatArray  # principal ones, a row each, over their standard deviations in the middle
     slopes: FloatArray
+    times: float = 1.0
 
     @classmethod
     def around(
@@ -289,13 +291,13 @@ class Surrogate:
     def covariance(self) -> FloatArray:
         """The covariance in the middle."""
         back = np.linalg.inv(self.directions)
-        return np.asarray(back @ back.T)
+        return np.asarray(self.times * back @ back.T)
 
     def at(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means at points, and the factors of the standard deviations there, what is not known included."""
         means, unknown = self.mean.at(z)
         steep = np.clip((z - self.middle) @ self.slopes, -_STEEPEST, _STEEPEST)
-        return means, np.exp(steep) * np.sqrt(1.0 + unknown)[:, None]
+        return means, np.exp(steep) * np.sqrt(self.times + unknown)[:, None]
 
     def log_density(self, rows: FloatArray, means: FloatArray, scales: FloatArray) -> FloatArray:
         """Return the log density of summaries, given what :meth:`at` returned, up to a constant."""

@@ -9,6 +9,7 @@ from abcdp.inference.accepted import accepted_draws
 from abcdp.inference.base import Answer, PosteriorMethod
 from abcdp.inference.evidence import Evidence
 from abcdp.inference.resampling import resampled_rows
+from abcdp.inference.sizes import size_matters
 from abcdp.simulation.model import Model
 
 ENOUGH = 50.0  # effective draws below which weights say more about luck than about the parameters
@@ -24,10 +25,12 @@ class NoiseAwareWeights(PosteriorMethod):
         return evidence.reason_empty
 
     def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
-        """Return that too few draws carry the weights."""
-        if evidence.accepted is not None or evidence.effective_size >= ENOUGH:
+        """Return that too few draws carry the weights, or that they are of datasets of another size."""
+        if evidence.accepted is not None:
             return None
-        return f"only {evidence.effective_size:.0f} effective draws of the bank explain the released summary"
+        if evidence.effective_size < ENOUGH:
+            return f"only {evidence.effective_size:.0f} effective draws of the bank explain the released summary"
+        return size_matters(evidence.sizes, bank, evidence.noise_variances)
 
     def infer(
         self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator

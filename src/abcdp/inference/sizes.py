@@ -1,0 +1,80 @@
+"""How many records the data have, where that is another number than simulated datasets have.
+
+A mean over N independent records varies as the covariance of one over N. So simulations of one size serve data of
+another: their covariance is scaled. Weights of simulated summaries cannot be; where it matters, they say so.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from abcdp._common.arrays import FloatArray
+from abcdp.bank import Bank
+from abcdp.errors import AbcdpError
+from abcdp.mechanisms.private_summary import SummaryCalibration
+from abcdp.releases.noisy import NoisySummary
+from abcdp.releases.release import Release
+
+_NEAR = 3  # numbers of records around the one that the size of the noise suggests
+_PRIVATE = 4  # numbers of records that stand for all above a public bound
+_MOST = 2.0  # times the bound, or the bank's own number, that a private number is thought to be at most
+_MATTERS = 0.1  # of the noise's variance: what another size adds to it before it is worth a word
+
+
+def sizes_of(release: Release | NoisySummary, bank: Bank) -> tuple[int, ...]:
+    """Return how many records the data may have: one number where it is public, a few that stand for all others.
+
+    The size of the noise tells it: a release is calibrated for it. Nothing where it tells nothing.
+    """
+    if not isinstance(release, Release) or release.summary is None:
+        return ()
+    unit, summary, known = release.guarantee.unit, release.summary, bank.records
+    if not unit.size_is_public:
+        least = int(unit.at_least or 1)
+        most = max(least, known, 1) * _MOST
+        return tuple(dict.fromkeys(round(x) for x in np.geomspace(least, most, 2 * _PRIVATE + 1)[1::2]))
+    try:
+        here = _calibrated(release, bank, known)
+        guess = round(known * math.sqrt(here.mean_squared_error / _squared(release)))
+        for records in sorted(range(max(1, guess - _NEAR), guess + _NEAR + 1), key=lambda n: abs(n - guess)):
+            found = _calibrated(release, bank, records)
+            if (found.steps, found.law) == (summary.steps, summary.law):
+                return (records,)
+    except (AbcdpError, ArithmeticError):
+        pass
+    return ()
+
+
+def _calibrated(release: Release, bank: Bank, records: int) -> SummaryCalibration:
+    found = release.mechanism.calibrate(
+        bank.distance, records=records, simulated=bank.records, unit=release.guarantee.unit
+    )
+    assert isinstance(found, SummaryCalibration)  # noqa: S101 - its release has a summary
+    return found
+
+
+def _squared(release: Release) -> float:
+    assert release.summary is not None  # noqa: S101 - asked for of these alone
+    steps = np.array(release.summary.steps)
+    return float(release.summary.law.variance(len(steps), whole=True) * (steps**2).sum())
+
+
+def size_matters(sizes: tuple[int, ...], bank: Bank, noise: FloatArray) -> str | None:
+    """Return in words that data of another size vary otherwise than the bank's, beside noise of these variances."""
+    if not sizes or sizes == (bank.records,):
+        return None
+    kept = bank.covariances()
+    if kept is None:
+        return None
+    varies = np.einsum("nii->ni", kept.matrices).mean(axis=0)
+    size = min(sizes, key=lambda one: abs(math.log(one / bank.records)))
+    worst = max(abs(bank.records / size - 1.0) * float((varies / np.maximum(noise, 1e-300)).max()), 0.0)
+    if worst < _MATTERS:
+        return None
+    how = f"{size}" if len(sizes) == 1 else "a private number of"
+    return (
+        f"the data have {how} records, simulated datasets {bank.records}, whose summaries vary otherwise: simulate "
+        "as many as the data have, or take method='local'"
+    )
