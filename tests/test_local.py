@@ -504,3 +504,25 @@ def test_new_simulations_that_fail_are_left_out_and_counted():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert len(fresh.at(np.zeros((5, 2))).rows) == 0
+
+
+# -- refinement on the same engine ------------------------------------------------------------------------------------
+
+
+def test_refinement_goes_over_to_a_local_fit_where_no_number_of_simulations_is_enough(coin_bank):
+    """Noise far below the sampling error: weights of ten thousand simulations are worth a handful."""
+    data = COINS.run(np.array([[0.3, 0.6]]), 2000, np.random.default_rng(1))[0][0]
+    release = public_release(coin_bank, data, abcdp.PrivateSummary(500.0, norm="l1"), unit=UNIT, seed=1)
+    tree = abcdp.refine(release, COINS, coin_bank, simulations=30_000, draws=2000)
+    assert tree.attrs["rung"] == "local"
+    assert tree.attrs["trusted"]
+    assert tree.attrs["simulations"] < 30_000
+    for k, prior in enumerate(COINS.prior.values()):
+        mean, spread = exact_coin(release.summary, k, 2000, prior)
+        found = draws_of(tree)[:, k]
+        assert abs(found.mean() - mean) < 0.15 * spread
+        assert abs(found.std() / spread - 1) < 0.1
+    wide = public_release(coin_bank, data, abcdp.PrivateSummary(0.05, norm="l1"), unit=UNIT, seed=1)
+    exact = abcdp.refine(wide, COINS, coin_bank, simulations=30_000)
+    assert exact.attrs["rung"] == "exact"
+    assert exact.attrs["trusted"]

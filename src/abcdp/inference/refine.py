@@ -3,12 +3,17 @@
 A bank drawn from the prior has few draws where the posterior is narrow. Population Monte Carlo goes there: draw
 parameters from a mixture around the best so far, simulate, weight by prior times the exact probability of the released
 noise over the mixture's density; sharpen in steps until the weights of the whole likelihood carry enough effective
-draws.
+draws. What looks enough is looked at again, from new places: few draws in a heavy tail are not missed until they come.
+
+Where the noise is below the sampling error, weights see only simulations whose sampling error happens to be that of the
+data, and no number of them is enough. That shows after a few populations, and a local fit takes their place
+(:mod:`abcdp.inference.local`).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import warnings
 from dataclasses import dataclass
@@ -27,9 +32,10 @@ from abcdp.bank.status import OK
 from abcdp.errors import PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.evidence import Noisy, Sample
-from abcdp.inference.posterior import bank_of, summary_of
+from abcdp.inference.posterior import bank_of, posterior, summary_of
 from abcdp.inference.regression import Predictions, adjusted_draws
 from abcdp.inference.resampling import effective_size, resampled_rows
+from abcdp.inference.weights import ENOUGH
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 from abcdp.simulation.datasets import Datasets
@@ -41,6 +47,9 @@ if TYPE_CHECKING:
 
 
 _FROM_PRIOR = 0.1  # of each population: heavy enough tails for bounded weights
+_HEAVY = 5.0  # degrees of freedom of the laws around the centres
+_CONFIRMED = 0.5  # of what was reached that a second look must be worth, for as many simulations
+_LOCAL = 4000  # simulations of a local fit
 _CENTRES = 300  # of the mixture that a round draws from
 _STALLED = 1.2  # a power of the likelihood that grows by less than this needs a larger population
 _GROWTH = 16  # how many times larger it may become
@@ -100,7 +109,8 @@ def refine(
         The effective sample size to reach, the draws to return, the simulations of a round, and the most in all, which
         are never exceeded. Where they are spent before the goal is reached, given or not, what there is is returned
         with a :class:`abcdp.errors.PosteriorWarning` that says how far it came: simulations may have taken days, and
-        an error would lose them. ``effective_sample_size`` and ``goal`` stand in the attributes.
+        an error would lose them. Where many times as many would be needed, as with noise below the sampling error, a
+        local fit from at most 4000 of them takes the place of weights, and says so in ``rung``.
     executor, workers, pool
         Who simulates, as in :func:`abcdp.simulate`; the result does not depend on it.
     """
@@ -122,19 +132,33 @@ def refine(
         Crew(model, workers, pool, executor) as crew,
     ):
         run = _Simulator(summary, model, used, simulations, rng, crew, advance)
-        found = _populate(run, goal, population, rng)
+        found, confirmed = _populate(run, goal, population, rng)
     if (failed := run.failures_in_words()) is not None:
         warnings.warn(failed, SimulationWarning, stacklevel=2)
-    if found.reached < goal:
-        warnings.warn(_short_of(goal, found.reached, run.spent), PosteriorWarning, stacklevel=2)
+    about = {"goal": float(goal), "simulations": run.spent}
+    if found.reached < goal and run.left:
+        tree = posterior(release, used, model=model, draws=draws, simulations=min(_LOCAL, run.left), seed=seed)
+        tree.attrs |= about | {"simulations": run.spent + tree.attrs.get("simulations", 0)}
+        return tree
+    doubt = _short_of(goal, found.reached, run.spent) if found.reached < goal else "" if confirmed else _NOT_CONFIRMED
+    if doubt:
+        warnings.warn(doubt, PosteriorWarning, stacklevel=2)
     rows = resampled_rows(found.log_weights(1.0), draws, rng)
     notes = {
         "method": "refined, noise-aware weights",
         "effective_sample_size": found.reached,
-        "goal": float(goal),
-        "simulations": run.spent,
+        **about,
+        "rung": "exact",
+        "trusted": not doubt,
+        "reasons": doubt,
     }
     return as_tree(release, used, model.from_latent(found.z[rows]), {"population_row": rows}, notes)
+
+
+_NOT_CONFIRMED = (
+    "the simulations that were allowed did not suffice to confirm by a second look that the effective draws are what "
+    "they look like: heavy tails may be missing. Allow more with simulations=..., or take a smaller goal."
+)
 
 
 def _short_of(goal: float, reached: float, spent: int) -> str:
@@ -146,11 +170,12 @@ def _short_of(goal: float, reached: float, spent: int) -> str:
     )
 
 
-def _populate(run: _Simulator, goal: float, size: int, rng: np.random.Generator) -> _Population:
+def _populate(run: _Simulator, goal: float, size: int, rng: np.random.Generator) -> tuple[_Population, bool]:
     """Return weighted draws that are worth the goal or, where the simulations do not suffice, as much as they can be.
 
     First the proposal is sharpened, with ever larger populations where one of them can no longer follow; then it stays,
-    and simulations are gathered until the weights of the whole likelihood carry enough.
+    and simulations are gathered until the weights of the whole likelihood carry enough. Those are then looked at again,
+    by simulations around themselves: whether that confirmed them is returned too.
     """
     enough, largest = _EFFECTIVE * size, _GROWTH * size
     current, power = _start(run, size, rng)
@@ -163,20 +188,37 @@ def _populate(run: _Simulator, goal: float, size: int, rng: np.random.Generator)
         current = fresh
         before, power = power, _sharpest(current, enough)
         if power <= _STALLED * before:
-            if size >= largest:
+            if size >= largest or _hopeless(current, goal, run.left):
                 break
             size = min(2 * size, largest)
     centres = current.z[resampled_rows(current.log_weights(power), _CENTRES, rng)]
     kept = current if power >= 1.0 else None
-    while (reached := 0.0 if kept is None else kept.reached) < goal and run.left:
+    confirmed = False
+    while run.left:
+        reached = 0.0 if kept is None else kept.reached
         run.tell(reached, goal)
-        # as many as the weights so far promise to be enough, in steps that a lucky few cannot make too short
-        needed = size if kept is None or not reached else int(1.2 * len(kept.z) * (goal / reached - 1.0)) + 1
-        fresh, _ = run(*_proposals(centres, min(max(needed, size // 2), 10 * size, run.left), rng))
+        if kept is not None and reached >= goal:
+            if confirmed:
+                break
+            centres = kept.z[resampled_rows(kept.log_weights(1.0), _CENTRES, rng)]
+            fresh, _ = run(*_proposals(centres, min(max(len(kept.z) // 2, size), run.left), rng))
+            confirmed = fresh.reached * len(kept.z) >= _CONFIRMED * reached * len(fresh.z)
+        else:
+            # as many as the weights so far promise to be enough, in steps that a lucky few cannot make too short
+            needed = size if kept is None or not reached else int(1.2 * len(kept.z) * (goal / reached - 1.0)) + 1
+            if kept is not None and len(kept.z) >= size and _hopeless(kept, goal, run.left):
+                break
+            fresh, _ = run(*_proposals(centres, min(max(needed, size // 2), 10 * size, run.left), rng))
         kept = fresh if kept is None else _union(kept, fresh)
-    found = kept if kept is not None and reached >= goal else _worth_most(kept, run.made)
+    found = kept if kept is not None and kept.reached >= goal else _worth_most(kept, run.made)
     run.tell(found.reached, goal)
-    return found
+    return found, confirmed
+
+
+def _hopeless(population: _Population, goal: float, left: int) -> bool:
+    """Whether as many simulations as are left, if they are worth as much, would be too few to speak of a posterior."""
+    count = len(population.z)
+    return population.reached / count * (count + left) < min(goal, ENOUGH)
 
 
 def _worth_most(kept: _Population | None, made: list[_Population]) -> _Population:
@@ -226,22 +268,25 @@ def _sharpest(current: _Population, enough: float) -> float:
 
 
 def _proposals(centres: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Draw from Gaussians around the centres and a share from the prior; return draws and their log density."""
+    """Draw from Student's laws around the centres and a share from the prior; return draws and their log density."""
     dimension = centres.shape[1]
     spread = np.cov(centres.T).reshape(dimension, dimension) + 1e-8 * np.eye(dimension)
     # Silverman's width, doubled: a mixture wider than its target has bounded weights
     width = 2.0 * (4.0 / (len(centres) * (dimension + 2.0))) ** (1.0 / (dimension + 4.0))
     factor = np.linalg.cholesky(spread) * width
-    around = centres[rng.integers(len(centres), size=size)] + rng.standard_normal((size, dimension)) @ factor.T
+    stretched = np.sqrt(_HEAVY / rng.chisquare(_HEAVY, size=(size, 1)))
+    steps = (stretched * rng.standard_normal((size, dimension))) @ factor.T
+    around = centres[rng.integers(len(centres), size=size)] + steps
     prior = rng.random(size) < _FROM_PRIOR
     z = np.where(prior[:, None], rng.standard_normal((size, dimension)), around)
     white = np.linalg.solve(factor, z.T).T
     middle = np.linalg.solve(factor, centres.T).T
     squared = (white**2).sum(axis=1)[:, None] + (middle**2).sum(axis=1)[None] - 2.0 * white @ middle.T
-    peak = -0.5 * np.maximum(squared, 0.0)
+    peak = -0.5 * (_HEAVY + dimension) * np.log1p(np.maximum(squared, 0.0) / _HEAVY)
     top = peak.max(axis=1)
-    log_mixture = top + np.log(np.exp(peak - top[:, None]).mean(axis=1))
-    log_mixture -= 0.5 * dimension * np.log(2.0 * np.pi) + np.log(np.diag(factor)).sum()
+    log_mixture = top + np.log(np.exp(peak - top[:, None]).mean(axis=1)) - np.log(np.diag(factor)).sum()
+    log_mixture += math.lgamma(0.5 * (_HEAVY + dimension)) - math.lgamma(0.5 * _HEAVY)
+    log_mixture -= 0.5 * dimension * math.log(_HEAVY * math.pi)
     density = np.logaddexp(np.log1p(-_FROM_PRIOR) + log_mixture, np.log(_FROM_PRIOR) + _log_normal(z))
     return z, np.asarray(density)
 
