@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from scipy.special import gammaln
 
 import abcdp
 from abcdp.experiments.public import public_release
+from bench import two_normals
 from bench.measure import machine
 
 UNIT = abcdp.Unit()
@@ -148,6 +152,7 @@ class Found:
     rungs: list[str] = field(default_factory=list)
     simulations: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    told_apart: list[float] = field(default_factory=list)  # from the exact posterior, by a network
 
     def numbers(self) -> dict[str, Any]:
         """Return the figures."""
@@ -166,6 +171,8 @@ class Found:
             out["bias"] = float(np.sqrt(np.mean(np.square(self.bias))))
             out["largest_bias_of_a_parameter"] = float(np.abs(np.mean(self.bias, axis=0)).max())
             out["spread_ratio"] = float(np.mean(self.ratio))
+        if self.told_apart:
+            out["told_apart"] = float(np.mean(self.told_apart))
         return out
 
 
@@ -181,10 +188,11 @@ def study(
     method: str = "auto",
     with_model: bool = True,
 ) -> Found:
-    """Return the answers to datasets of parameters from the prior."""
-    rng, found = np.random.default_rng(11), Found()
+    """Return the answers to datasets of parameters from the prior, each with random numbers of its own."""
     spread = bank.theta[bank.fine].std(axis=0)
-    for number in range(datasets):
+
+    def answer(number: int) -> dict[str, Any]:
+        rng = np.random.default_rng([11, number])
         truth = model.draw(1, rng)
         records = model.run(truth, bank.records, rng)[0][0] if data is None else data(truth, rng)
         release = public_release(bank, records, mechanism, unit=UNIT, seed=number)
@@ -199,20 +207,98 @@ def study(
                 draws=2000,
                 seed=number,
                 method=method,
+                progress=False,
             )
-        found.seconds.append(time.perf_counter() - start)
-        draws = np.stack([np.ravel(tree["posterior"][name]) for name in bank.parameters], axis=1)
+        seconds = time.perf_counter() - start
+        draws = draws_of(tree, bank)
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-        found.error.append((draws.mean(axis=0) - truth[0]) / spread)
-        found.covered.append((low <= truth[0]) & (truth[0] <= high))
-        found.trusted.append(bool(tree.attrs["trusted"]))
-        found.rungs.append(tree.attrs["rung"])
-        found.simulations.append(int(tree.attrs.get("simulations", 0)))
+        out = {
+            "error": (draws.mean(axis=0) - truth[0]) / spread,
+            "covered": (low <= truth[0]) & (truth[0] <= high),
+            "trusted": bool(tree.attrs["trusted"]),
+            "rungs": tree.attrs["rung"],
+            "simulations": int(tree.attrs.get("simulations", 0)),
+            "seconds": seconds,
+        }
         if exact is not None:
             mean, width = exact(release.summary, bank.records)
-            found.bias.append((draws.mean(axis=0) - mean) / width)
-            found.ratio.append(draws.std(axis=0) / width)
+            out |= {"bias": (draws.mean(axis=0) - mean) / width, "ratio": draws.std(axis=0) / width}
+        return out
+
+    found = Found()
+    for one in each(answer, datasets):
+        for name, value in one.items():
+            getattr(found, name).append(value)
     return found
+
+
+def draws_of(tree: Any, bank: abcdp.Bank) -> Array:
+    return np.stack([np.ravel(tree["posterior"][name]) for name in bank.parameters], axis=1)
+
+
+_workers = 1  # processes that answer; one, where another program runs this
+_job: Callable[[int], dict[str, Any]] | None = None
+
+
+def each(job: Callable[[int], dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Return what a job makes of each number, by processes that are forked from this one and so know the job."""
+    global _job
+    _job = job
+    if _workers == 1:
+        return [job(number) for number in range(count)]
+    with ProcessPoolExecutor(min(_workers, count), get_context("fork")) as pool:
+        return list(pool.map(_do, range(count)))
+
+
+def _do(number: int) -> dict[str, Any]:
+    assert _job is not None
+    return _job(number)
+
+
+def mixture_rows(many: Callable[[int], int]) -> Iterator[Row]:
+    """Yield how well a network tells answers from draws of the exact posterior."""
+    bank = bank_of(two_normals.MODEL, two_normals.CELLS, 5000)
+    model = two_normals.MODEL
+    for epsilon in (0.5, 2.0):
+        mechanism = abcdp.PrivateSummary(epsilon)
+
+        def answer(number: int, mechanism: abcdp.PrivateSummary = mechanism) -> dict[str, Any]:
+            rng = np.random.default_rng([12, number])
+            truth = model.draw(1, rng)
+            data = model.run(truth, bank.records, rng)[0][0]
+            release = public_release(bank, data, mechanism, unit=UNIT, seed=number)
+            start = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = abcdp.posterior(
+                    release, bank, model=model, simulations=1000, draws=2000, seed=number, progress=False
+                )
+            seconds = time.perf_counter() - start
+            found = draws_of(tree, bank)
+            counts = np.histogram(data[:, 0], [-np.inf, *two_normals.INNER, np.inf])[0].astype(np.float64)
+            exact = two_normals.exact_draws(release.summary, truth, counts, 2000, rng)
+            low, high = np.quantile(found, [0.05, 0.95], axis=0)
+            return {
+                "error": (found.mean(axis=0) - truth[0]) / bank.theta.std(axis=0),
+                "covered": (low <= truth[0]) & (truth[0] <= high),
+                "trusted": bool(tree.attrs["trusted"]),
+                "rungs": tree.attrs["rung"],
+                "simulations": int(tree.attrs.get("simulations", 0)),
+                "seconds": seconds,
+                "bias": (found.mean(axis=0) - exact.mean(axis=0)) / exact.std(axis=0),
+                "ratio": found.std(axis=0) / exact.std(axis=0),
+                "told_apart": two_normals.c2st(exact, found, rng),
+            }
+
+        found = Found()
+        for one in each(answer, many(40)):
+            for name, value in one.items():
+                getattr(found, name).append(value)
+        yield Row(
+            f"mixture of two normal laws, N = 5000, epsilon = {epsilon:g}",
+            found,
+            {"told_apart": (0.0, 0.57), "most_simulations": (0, 1000)},
+        )
 
 
 @dataclass(frozen=True)
@@ -255,6 +341,7 @@ def rows(full: bool) -> Iterator[Row]:
     bank = bank_of(TWO_MOMENTS, SQUARES, 5000)
     found = study(TWO_MOMENTS, bank, abcdp.PrivateSummary(5.0), many(20), simulations=2000, exact=exact_two_moments)
     yield Row("normal by two moments, N = 5000, epsilon = 5", found, {"bias": (0.0, 0.15), "spread_ratio": (0.9, 1.1)})
+    yield from mixture_rows(many)
     bank = bank_of(G_AND_K, g_and_k_cells(), 1000)
     found = study(G_AND_K, bank, abcdp.PrivateSummary(1.0), many(200))
     yield Row("g-and-k, N = 1000, epsilon = 1", found, {"error": (0.0, 0.2), **CALIBRATED})
@@ -291,6 +378,8 @@ def where_it_cannot_work(many: Callable[[int], int]) -> Iterator[Row]:
 
 
 def main(folder: Path, full: bool = False) -> None:
+    global _workers
+    _workers = len(os.sched_getaffinity(0))
     print(f"\nanswers: {'all' if full else 'a tenth'} of the datasets\n{machine()}")
     kept = []
     for row in rows(full):
@@ -306,6 +395,8 @@ def in_words(row: dict[str, Any]) -> str:
     parts = [f"error {row['error']:.3f}", f"90 % intervals hold {row['coverage']:.1%}", f"trusted {row['trusted']:.0%}"]
     if "bias" in row:
         parts += [f"bias {row['bias']:.3f} sd", f"spread x {row['spread_ratio']:.3f}"]
+    if "told_apart" in row:
+        parts.append(f"told apart {row['told_apart']:.3f}")
     parts += [f"{rung} {count}" for rung, count in row["rungs"].items()]
     parts.append(f"{row['seconds']:.1f} s")
     verdict = ", ".join(f"{name} {'reached' if held else 'MISSED'}" for name, held in row["held"].items())
