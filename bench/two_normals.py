@@ -1,4 +1,4 @@
-"""A mixture of two normal laws seen through eight cells: exact draws of its posterior, and a test that tells them apart.
+"""A mixture of two normal laws seen through eight cells: exact draws of its posterior, and a test to tell them apart.
 
 Given the parameters the counts of the cells are multinomial, and given these the release has the law of its noise. So
 chains over parameters and counts together have the exact posterior, whatever the noise.
