@@ -13,6 +13,7 @@ from abcdp._common.arrays import FloatArray
 from abcdp._common.files import write_atomically
 from abcdp._common.version import __version__
 from abcdp.bank import Bank
+from abcdp.inference.base import Predicted
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 
@@ -31,8 +32,13 @@ def as_tree(
     theta: FloatArray,
     stats: dict[str, Any],
     notes: dict[str, Any],
+    predicted: Predicted | None = None,
+    released: FloatArray | None = None,
 ) -> xarray.DataTree:
-    """Return draws of a posterior in ArviZ's form, beside the prior, with the guarantee in the attributes."""
+    """Return draws of a posterior in ArviZ's form, beside the prior, with the guarantee in the attributes.
+
+    Beside them what they predict, and the released summary: it is public, the records' own summary is not known here.
+    """
     from arviz_base import from_dict
 
     tree: xarray.DataTree = from_dict(
@@ -43,6 +49,16 @@ def as_tree(
         }
     )
     tree.attrs.update({"model": bank.header.model, **_origin(release, bank), **notes})
+    if predicted is not None:
+        groups = {"posterior_predictive": {"summary": predicted.summary[None]}}
+        if released is not None:
+            groups["observed_data"] = {"summary": released}
+        # made apart: a parameter may be called summary too, and has no such dimension
+        for name, group in from_dict(groups, dims={"summary": ["number"]}).items():
+            tree[name] = group
+        tree.attrs["predictive"] = predicted.how
+        if predicted.p_value is not None:
+            tree.attrs["predictive_p_value"] = predicted.p_value
     return tree
 
 

@@ -61,8 +61,7 @@ class HeldDraws:
 
     def first(self, most: int) -> Sample:
         """Return at most so many draws, the first."""
-        part = slice(0, most)
-        return Sample(self._sample.numbers[part], self._sample.rows[part], self._sample.theta[part])
+        return self._sample.first(most)
 
 
 def held_out(

@@ -1,4 +1,4 @@
-"""What speaks against an answer of any method: a summary like no simulation, and simulations that fail near it."""
+"""What speaks against an answer of any method: a summary like no simulation or like none of its own, and failures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
+from abcdp.inference.base import Answer
 from abcdp.inference.evidence import Evidence
 
 STRANGE = "no simulation looks like the released summary: the model, its prior or the units of the records may be wrong"
+UNLIKELY = "next to no dataset simulated at its draws would be released with numbers like these"
 
 _ROWS, _PRETENDED = 4000, 200  # draws of the bank, and how many of these play the released summary
 _VALUES = 1 << 22  # numbers held at once
@@ -17,6 +19,7 @@ _FEWEST = 100  # draws below which nothing can be said
 _FURTHER = 1.5  # times the furthest of the pretended: beyond chance, unless their distances scatter more than that
 _NEAREST, _FAILED = 100, 0.1  # draws around an answer, and the share of them that may have failed
 _MOST = 200_000  # draws that are looked at
+_RARE = 2e-3  # predictive p-value below which an answer is not believed
 
 
 def strangeness(evidence: Evidence, rng: np.random.Generator) -> tuple[float, float] | None:
@@ -67,14 +70,21 @@ def failed_near(bank: Bank, theta: FloatArray) -> float:
     return float((~fine[np.argsort(apart)[:_NEAREST]]).mean())
 
 
-def reasons_against(evidence: Evidence, bank: Bank, theta: FloatArray, rng: np.random.Generator) -> tuple[str, ...]:
-    """Return what speaks against an answer, in words."""
+def unlikely(answer: Answer) -> bool:
+    """Whether the released summary is not what draws of an answer predict."""
+    found = answer.predicted
+    return found is not None and found.p_value is not None and found.p_value < _RARE
+
+
+def reasons_against(evidence: Evidence, bank: Bank, answer: Answer, rng: np.random.Generator) -> tuple[str, ...]:
+    """Return what speaks against an answer, in words: of a summary that no draw explains, the more telling reason."""
     found = []
-    if evidence.summary is not None:
-        times, chance = strangeness(evidence, rng) or (0.0, 1.0)
-        if times > chance:
-            found.append(f"{STRANGE} (it lies {times:.2g} times as far from the nearest as any of them would)")
-    failed = failed_near(bank, theta)
+    times, chance = (None if evidence.summary is None else strangeness(evidence, rng)) or (0.0, 1.0)
+    if times > chance:
+        found.append(f"{STRANGE} (it lies {times:.2g} times as far from the nearest as any of them would)")
+    elif unlikely(answer):
+        found.append(f"{UNLIKELY}: the model may be wrong about these data, or the answer is")
+    failed = failed_near(bank, answer.theta)
     if failed > _FAILED:
         found.append(f"{failed:.0%} of the simulations nearest to the answer failed, and it knows nothing of them")
     return tuple(found)

@@ -28,6 +28,7 @@ NONE_ACCEPTED = (
 NO_SUMMARY = "the release has accepted draws and no noisy summary, which this method starts from."
 
 _NOISE_DRAWS = 4096  # that tell the variances of a law
+_MOST_HELD = 1 << 24  # numbers of summaries that stay in memory
 _ALONE = 2.0  # effective draws below which one of them decides
 
 T = TypeVar("T")
@@ -78,6 +79,10 @@ class Sample:
                 break
         return cls(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
+    def first(self, most: int) -> Sample:
+        """Return at most so many of them, the first."""
+        return Sample(self.numbers[:most], self.rows[:most], self.theta[:most])
+
     def without(self, number: int) -> Sample:
         """Return it without the draw of this number."""
         kept = self.numbers != number
@@ -95,10 +100,11 @@ class PriorDraws(Protocol):
 
 
 class BankDraws:
-    """The draws of a bank, read when they are asked for."""
+    """The draws of a bank, read when they are asked for; the first of them stay, so that no shard is read again."""
 
     def __init__(self, bank: Bank) -> None:
         self._bank = bank
+        self._held: Sample | None = None
 
     def take(self, rows: IntArray) -> FloatArray:
         """Return the parameters of these draws."""
@@ -106,7 +112,12 @@ class BankDraws:
 
     def first(self, most: int) -> Sample:
         """Return at most so many draws, the first whose simulation worked."""
-        return Sample.first_of(self._bank.shards(), most)
+        if self._held is None or len(self._held.rows) < min(most, self._bank.draws - self._bank.failed):
+            found = Sample.first_of(self._bank.shards(), most)
+            if found.rows.size > _MOST_HELD:
+                return found
+            self._held = found
+        return self._held.first(most)
 
 
 class Shared:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from abcdp.errors import ReleaseError
 from abcdp.inference.accepted import AcceptedDraws
 from abcdp.inference.base import Answer, PosteriorMethod
 from abcdp.inference.contest import held_out
+from abcdp.inference.diagnostics import unlikely
 from abcdp.inference.evidence import Evidence
 from abcdp.inference.local import LocalLikelihood
 from abcdp.inference.nearest import NearestDraws
+from abcdp.inference.predictive import predicted
 from abcdp.inference.regression import RegressionAdjustment
 from abcdp.inference.weights import NoiseAwareWeights
 from abcdp.simulation.model import Model
@@ -86,17 +88,23 @@ def answered(
 ) -> tuple[str, Answer]:
     """Return which method answered, and its answer, with all that speaks against it.
 
-    ``"auto"`` measures a local fit against a regression on held-out draws near its answer, and takes the better.
+    ``"auto"`` measures a local fit against a regression on held-out draws near its answer, and takes the better. What
+    the answer predicts comes with it.
     """
+
+    def infer(choice: Choice) -> Answer:
+        answer = choice.infer(evidence, bank, model, rng)
+        return replace(answer, predicted=predicted(answer, evidence, bank, rng.spawn(1)[0]))
+
     choice = choose(name, evidence, bank, model, draws)
     local, rival = METHODS["local"], METHODS["regression"]
     try:
-        answer = choice.infer(evidence, bank, model, rng)
+        answer = infer(choice)
     except ReleaseError:
         if name != "auto" or choice.method is not local:
             raise
         choice = _first_choice(evidence, bank, model, draws, without=local.name)
-        answer = choice.infer(evidence, bank, model, rng)
+        answer = infer(choice)
     if choice.method is not local:
         return choice.method.name, answer if choice.doubt is None else answer.doubted(choice.warning)
     if name != "auto" or not _can(rival, evidence, bank, model):
@@ -109,7 +117,7 @@ def answered(
         chosen = local.name
     else:
         chosen = rival.name
-        answer = Choice(rival, draws, choice.doubt).infer(evidence, bank, model, rng)
+        answer = infer(Choice(rival, draws, choice.doubt))
     held = found[chosen].coverage
     if held < COVERED and answer.diagnostics.get("covariance") != "records":
         answer = answer.doubted(
@@ -123,7 +131,7 @@ def _lead(answer: Answer) -> float:
 
     Held-out draws see a fit to the bank alone: one whose covariance was checked by new simulations is better than that.
     """
-    if answer.reasons:
+    if answer.reasons or unlikely(answer):
         return 0.0
     return 3.0 if answer.diagnostics["covariance"] == "records" else 1.0
 

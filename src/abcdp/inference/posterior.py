@@ -94,6 +94,16 @@ def posterior(
     ``trusted`` and ``reasons`` (what speaks against it, empty where nothing does), ``effective_sample_size`` (how many
     independent draws of what the method aims at these are worth) and what else the method knows of itself. The
     draws are independent: use ``arviz.summary(kind="stats")``.
+
+    Beside them stand ``posterior_predictive``, summaries of other datasets at the draws (at most 1000 of them), and,
+    where a noisy summary was released, ``observed_data``, which is that summary and nothing else about the records. The
+    former have fresh noise of the released law then. They are those of the law that a local fit found, or else those of
+    simulations of the bank near each draw, moved to it along a curve, never of the draw's own simulation; nothing is
+    simulated for them, and both are approximations. ``predictive_p_value`` in the attributes is how often one of them
+    lies as far from what is expected at its draw as the released one: if the model is right, and the answer too, it is
+    below any a in at most 2 a of cases, and about a of them where numbers are many more than parameters. Of accepted
+    draws no summary was released, so there is nothing to compare and no p-value; of distances without a summary there
+    is no prediction.
     """
     if not isinstance(release, Release | NoisySummary):
         release = Release.load(release)
@@ -112,7 +122,7 @@ def posterior(
     evidence = replace(evidence_of(release, used, support), simulations=simulations, show=progress, sizes=sizes)
     rng = np.random.default_rng(seed)
     name, answer = answered(method, evidence, used, model, draws, rng)
-    answer = answer.doubted(*reasons_against(evidence, used, answer.theta, rng))
+    answer = answer.doubted(*reasons_against(evidence, used, answer, rng))
     failed = failures_and_where(used)
     if failed is not None:
         warnings.warn(f"{failed} The posterior knows nothing of where they fail.", SimulationWarning, stacklevel=2)
@@ -128,7 +138,8 @@ def posterior(
         "trusted": not answer.reasons,
         "reasons": "; ".join(answer.reasons),
     }
-    return as_tree(release, used, answer.theta, stats, notes)
+    released = None if evidence.summary is None else evidence.summary.centre
+    return as_tree(release, used, answer.theta, stats, notes, answer.predicted, released)
 
 
 def _in_words(reasons: tuple[str, ...], name: str, model: Model | None) -> str | None:

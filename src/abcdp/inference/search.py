@@ -19,9 +19,10 @@ from abcdp.inference.convolved import Chains, Convolution
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.evidence import Evidence, Noisy
 from abcdp.inference.fresh import FreshSimulations
+from abcdp.inference.predictive import FittedLaw
 from abcdp.inference.regression import UNKNOWN_SUPPORT
 from abcdp.inference.resampling import effective_size, normalised_weights
-from abcdp.inference.surrogate import Design, Region, Surrogate, fit_mean, principal_directions, weights_near
+from abcdp.inference.surrogate import Design, Region, Surrogate, fit_mean, weights_near
 from abcdp.simulation.model import Model
 
 _VALUES = 1 << 24  # numbers of a bank held at once
@@ -54,7 +55,6 @@ _OTHER_SIZE = 0.05  # by how much a covariance is scaled before it must be known
 _EDGE = 0.05  # share of the draws where nothing was fitted
 _FAILED = 0.1  # share of the simulations
 _SLOW = 0.2  # independent draws to each end of a chain
-_UNLIKELY = 2e-3  # how often a summary is as far away as the released one
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +192,7 @@ class _Search:
         notes, reasons = self._judged(found[0], surrogate)
         z = np.concatenate([one.z[:size] for one, size in zip(found, sizes, strict=True)])
         notes["effective_sample_size"] = draws * found[0].share
-        return Answer(self._place.coordinates.back(z), None, None, notes, reasons)
+        return Answer(self._place.coordinates.back(z), None, None, notes, reasons, FittedLaw(((surrogate, z),)))
 
     def far_from(self, other: _Search) -> bool:
         """Whether the place is another one."""
@@ -353,7 +353,6 @@ class _Search:
         around = Region(found.z.mean(axis=0), np.cov(found.z.T).reshape(self.region.covariance.shape))
         steep = float(np.linalg.norm(surrogate.slopes.T @ around.factor, axis=1).max())
         misfit = self._ratio(self.mean.residual + other + noise, law.varies + other + noise)
-        likely = self._predictive(found, surrogate)
         fresh = self._fresh
         failed = 0.0 if fresh is None or not fresh.spent else fresh.failed / fresh.spent
         notes: dict[str, Any] = {
@@ -361,7 +360,6 @@ class _Search:
             "misfit": misfit,
             "covariance": law.source,
             "steepness": steep,
-            "predictive_p_value": likely,
             "rounds": self.rounds,
             "fitted_simulations": self.mean.effective,
             "widened": self.mean.wide,
@@ -380,10 +378,6 @@ class _Search:
             ),
             (edge > _EDGE, f"{edge:.0%} of the draws lie outside of where the local fit was made"),
             (found.share < _SLOW, f"its chains move slowly: an end is worth {found.share:.2f} independent draws"),
-            (
-                likely < _UNLIKELY,
-                "no simulation looks like the released summary: the model may be wrong about these data",
-            ),
             (failed > _FAILED, f"{failed:.0%} of the simulations around the answer failed"),
             (
                 min(self._place.sizes) < _FEWEST_RECORDS,
@@ -406,18 +400,6 @@ class _Search:
         ]
         return notes, tuple(reason for holds, reason in said if holds)
 
-    def _predictive(self, found: Chains, surrogate: Surrogate) -> float:
-        """Return how often a summary drawn from the answer lies as far from its mean as the released one."""
-        means, scales = surrogate.at(found.z)
-        factor = np.linalg.inv(surrogate.directions)
-        rows = means + (self._rng.standard_normal(means.shape) * scales) @ factor.T
-        again = self._released.noised(rows, self._rng)
-        whole = principal_directions(surrogate.covariance + np.diag(self._noise + 1e-300))
-        sizes = [
-            (((one - means) @ whole.T) ** 2).sum(axis=1) for one in (again, np.broadcast_to(self._centre, again.shape))
-        ]
-        return float((sizes[0] >= sizes[1]).mean())
-
 
 def _mixed(parts: list[Answer], places: int) -> Answer:
     """Return several answers as one: the worst of what is known about those that matter, all that speaks against."""
@@ -426,11 +408,12 @@ def _mixed(parts: list[Answer], places: int) -> Answer:
     theta = np.concatenate([part.theta for part in parts])
     some = [part for part in parts if len(part.theta) > _MATTERS * len(theta)]
     notes = some[0].diagnostics | {"places": places}
-    for name, join in (("misfit", max), ("predictive_p_value", min), ("steepness", max)):
-        notes[name] = join(part.diagnostics[name] for part in some)
+    for name in ("misfit", "steepness"):
+        notes[name] = max(part.diagnostics[name] for part in some)
     notes["effective_sample_size"] = sum(part.diagnostics["effective_sample_size"] for part in parts)
     reasons = dict.fromkeys(reason for part in some for reason in part.reasons)
-    return Answer(theta, None, None, notes, tuple(reasons))
+    law = FittedLaw(tuple(fit for part in parts if isinstance(part.law, FittedLaw) for fit in part.law.fits))
+    return Answer(theta, None, None, notes, tuple(reasons), law)
 
 
 def _two_groups(z: FloatArray) -> tuple[FloatArray, FloatArray] | None:

@@ -16,10 +16,10 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 
-_PER_TERM = 6.0  # effective simulations to each coefficient of a fit
+PER_TERM = 6.0  # effective simulations to each coefficient of a fit
 _PER_NUMBER = 4.0  # and to each number of a summary, whose covariance is found too
 _HIGHEST = 3  # degree, where the simulations suffice
-_MOST_TERMS = 100  # beyond which a higher degree takes longer than it is worth
+MOST_TERMS = 100  # beyond which a higher degree takes longer than it is worth
 _WIDE = 8.0  # weights fall as exp(-d^2 / 8) with the distance in standard deviations
 _STEEPEST = 1.0  # the most that a log standard deviation changes within the fitted region
 _PLENTY = 40.0  # effective simulations to a coefficient that need not be more
@@ -112,7 +112,7 @@ class Mean:
     def at(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means at points, and the variance of each in units of the covariance of a residual."""
         x = z if self.plain is None else self.plain(z)
-        terms = _terms((x - self.middle) / self.scale, self.degree)
+        terms = polynomial_terms((x - self.middle) / self.scale, self.degree)
         return terms @ self.coefficients, np.einsum("ij,ij->i", terms @ self.spread, terms)
 
     @property
@@ -141,12 +141,12 @@ def fit_mean(design: Design, region: Region, noise: FloatArray, plain: Map) -> M
     from a wider region where these are few, as long as that predicts those nearby better.
     """
     dimension = design.z.shape[1]
-    counts = {k: _count(dimension, k) for k in range(1, _HIGHEST + 1)}
-    enough = {k: _PER_TERM * terms for k, terms in counts.items() if terms <= _MOST_TERMS or k == 1}
+    counts = {k: count_of_terms(dimension, k) for k in range(1, _HIGHEST + 1)}
+    enough = {k: PER_TERM * terms for k, terms in counts.items() if terms <= MOST_TERMS or k == 1}
     degrees = [k for k, needed in enough.items() if k == 1 or len(design) >= 2.0 * needed][-2:]
     wanted = max(enough[min(degrees[-1], 2)], _PER_NUMBER * design.rows.shape[1])
     squared = region.apart(design.z) ** 2 / _WIDE
-    wide = _wide_enough(squared, wanted)
+    wide = wide_enough(squared, wanted)
     near = np.exp(-squared / wide**2)
     fits = [
         _fit(design, near, degree, through, region.widened(wide), wide)
@@ -176,7 +176,7 @@ def weights_near(z: FloatArray, region: Region, wanted: float = 0.0) -> FloatArr
     return np.asarray(np.exp(-squared / _wide_enough(squared, wanted) ** 2))
 
 
-def _wide_enough(squared: FloatArray, wanted: float) -> float:
+def wide_enough(squared: FloatArray, wanted: float) -> float:
     """Return how many times a region has to be widened to hold so many simulations, or half of all."""
     wanted = min(wanted, 0.5 * len(squared))
 
@@ -196,12 +196,12 @@ def _effective(weights: FloatArray) -> float:
     return float(weights.sum() ** 2 / max(float((weights**2).sum()), 1e-300))
 
 
-def _count(dimension: int, degree: int) -> int:
+def count_of_terms(dimension: int, degree: int) -> int:
     """Return how many coefficients a polynomial has."""
     return math.comb(dimension + degree, degree)
 
 
-def _terms(x: FloatArray, degree: int) -> FloatArray:
+def polynomial_terms(x: FloatArray, degree: int) -> FloatArray:
     """Return the products of up to `degree` columns."""
     parts = [np.ones((len(x), 1)), x]
     for k in range(2, degree + 1):
@@ -231,7 +231,7 @@ def _fit(
     middle = weights @ x / total
     scale = np.sqrt(weights @ (x - middle) ** 2 / total)
     scale = np.where(scale > 0, scale, 1.0)
-    terms = _terms((x - middle) / scale, degree)
+    terms = polynomial_terms((x - middle) / scale, degree)
     weighted = terms * weights[:, None]
     inverse = np.linalg.pinv(terms.T @ weighted / total + _RIDGE * np.eye(terms.shape[1]), hermitian=True)
     coefficients = inverse @ (weighted.T @ rows / total)

@@ -15,7 +15,7 @@ from abcdp._common.arrays import FloatArray
 from abcdp._common.files import write_atomically
 from abcdp._common.text import harmless
 
-PRIOR, POSTERIOR, INK = "#9aa5b1", "#1f6feb", "#24292f"
+PRIOR, POSTERIOR, INK, OUTSIDE = "#9aa5b1", "#1f6feb", "#24292f", "#bc4c00"
 _MOST_PAIRS = 6
 _MOST_RUG = 60
 
@@ -100,6 +100,35 @@ def predictive(synthetic: FloatArray, names: Sequence[str] = ()) -> Any:
     return figure
 
 
+def check(tree: Any) -> Any:
+    """Return a figure of the predictive check: released numbers, and the 50 % and 90 % intervals of what is predicted.
+
+    As they are, and below in standard deviations from what is predicted: numbers may have units of their own.
+    """
+    again = tree["posterior_predictive"]["summary"].values[0]
+    seen = tree["observed_data"]["summary"].values
+    middle, spread = again.mean(axis=0), again.std(axis=0)
+    places = np.arange(1, len(seen) + 1)
+    figure, axes = _figure(2, 1, min(11.0, 6.5 + 0.08 * len(seen)), 4.8)
+    thick, size = min(6.0, 240.0 / len(seen)), 5.0 if len(seen) <= 40 else 3.5
+    for axis, shift, scale in ((axes[0, 0], 0.0, 1.0), (axes[1, 0], middle, np.where(spread > 0, spread, 1.0))):
+        low, inner, outer, high = (np.quantile(again, [0.05, 0.25, 0.75, 0.95], axis=0) - shift) / scale
+        marks = (seen - shift) / scale
+        outside = (marks < low) | (marks > high)
+        axis.vlines(places, low, high, color=POSTERIOR, alpha=0.35, linewidth=thick, label="predicted, 90 %")
+        axis.vlines(places, inner, outer, color=POSTERIOR, alpha=0.6, linewidth=thick, label="predicted, 50 %")
+        axis.plot(places[~outside], marks[~outside], "o", color=INK, markersize=size, label="released")
+        if outside.any():
+            axis.plot(places[outside], marks[outside], "D", color=OUTSIDE, markersize=size, label="outside of 90 %")
+        axis.set_xlim(0.4, len(seen) + 0.6)
+        axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axes[0, 0].set_ylabel("number", fontsize=9)
+    axes[1, 0].set_ylabel("standard deviations", fontsize=9)
+    axes[1, 0].set_xlabel("released number, in the order of the summary", fontsize=9)
+    axes[0, 0].legend(fontsize=8, frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0.0, 1.0))
+    return figure
+
+
 def plan_curves(plan: Any) -> Any:
     """Return a figure of a plan: error against threshold for sparse vector, and every mechanism's error by budget."""
     figure, axes = _figure(1, 2, 11.5, 3.8)
@@ -113,7 +142,7 @@ def plan_curves(plan: Any) -> Any:
         right.errorbar(budgets, means, [2 * c.error.error for c in found], fmt="o-", ms=3, color=color, label=kind)
     budgets = [c.mechanism.epsilon for c in plan.curve]
     right.plot(budgets, [c.error.mean for c in plan.curve], color=INK, linewidth=5.0, alpha=0.2, label="best")
-    right.plot(plan.mechanism.epsilon, plan.chosen.error.mean, "*", color="#bc4c00", markersize=14, label="chosen")
+    right.plot(plan.mechanism.epsilon, plan.chosen.error.mean, "*", color=OUTSIDE, markersize=14, label="chosen")
     right.set_xlabel("epsilon")
     _log_ticks(right, budgets)
     for axis in (left, right):

@@ -67,6 +67,12 @@ def report(
         values["summary"] = summary_table(tree)
         values["marginals"] = plots.as_png(plots.marginals(tree))
         values["pairs"] = plots.as_png(plots.pairs(tree)) if len(release.parameters) > 1 else None
+        if "observed_data" in tree.children:
+            values["check"] = plots.as_png(plots.check(tree))
+            values["p_value"], values["predicted_by"] = (
+                _in_figures(tree.attrs["predictive_p_value"]),
+                tree.attrs["predictive"],
+            )
         model = model or BUILT_IN.get(release.model)
         if model is not None and model.parameters == release.parameters:
             theta = np.stack([np.ravel(tree["posterior"][name]) for name in release.parameters], axis=1)
@@ -93,6 +99,11 @@ def _posterior_and_doubts(release: Release, bank: Bank) -> tuple[Any, list[str]]
         if not issubclass(one.category, PosteriorWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     return tree, [str(one.message) for one in told if issubclass(one.category, PosteriorWarning)]
+
+
+def _in_figures(p_value: float) -> str:
+    """Return a p-value with the figures that it is known to."""
+    return f"{p_value:.2f}" if p_value >= 0.1 else f"{p_value:.1g}"
 
 
 def in_words(release: Release) -> tuple[str, str]:
