@@ -289,18 +289,24 @@ def synthesize(
     records: Annotated[int, typer.Option(help="Records in each synthetic dataset.")],
     out: Annotated[Path, typer.Option(help="Where to write them (.npy, sets x records x columns).")],
     sets: Annotated[int, typer.Option(help="How many synthetic datasets.")] = 1,
+    bank: Annotated[
+        str | None, typer.Option(help="The folder or URL of its bank: a private summary has no draws without it.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="For repeatable synthetic data; this is not the privacy noise.")
     ] = None,
+    memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
     """Simulate private synthetic data from a release, at no further cost."""
     from abcdp._common.files import write_atomically
+    from abcdp.bank import Bank
     from abcdp.inference.synthesize import synthesize as make
 
     out = out if out.suffix == ".npy" else out.with_name(f"{out.name}.npy")
     check_results({out: 0})
-    data = make(release, find_model(model), sets, records, seed=seed)
+    opened = None if bank is None else Bank(bank, memory=memory << 20)
+    data = make(release, find_model(model), sets, records, bank=opened, seed=seed)
     write_atomically(out, lambda temporary: _save_array(temporary, data))
     show({"synthetic_data": str(out), "shape": list(data.shape)}, as_json)
 
