@@ -49,7 +49,7 @@ COMMANDS = [
     "release B Y.npy --ledger L --dataset d --out r.json --plan P --at-most 2 --noise fast",
     "release B Y.npy --ledger L --dataset d --out r.json --plan P --dry-run --json",
     "report R --bank B --out r.html --netcdf r.nc --model sample_models:batched",
-    "synthesize R sample_models:batched --records 5 --out s.npy --sets 2 --seed 3",
+    "synthesize R sample_models:batched --records 5 --out s.npy --sets 2 --seed 3 --bank B --memory 100",
     "ledger create new.db --dataset d --data C.csv --unit record --epsilon 1 --delta 0 --columns a,b --missing none",
     "ledger show L --json",
     "ledger verify L",

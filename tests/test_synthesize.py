@@ -12,6 +12,7 @@ import abcdp
 from abcdp.errors import ModelError, ReleaseError
 from abcdp.experiments.public import public_release
 from abcdp.mechanisms import gap_weights
+from test_cli import abcdp as command
 from test_predictive import CELLS, MODEL, RECORDS, UNIT, WIDE, noisy, normal
 
 
@@ -62,3 +63,14 @@ def test_synthetic_data_from_tables_of_others_and_what_is_refused(bank):
     for wrong in ({"sets": 0, "records": 5}, {"sets": 1, "records": 1.5}):
         with pytest.raises(ModelError, match="a whole number of at least 1"):
             abcdp.synthesize(table, MODEL, bank=bank, **wrong)
+
+
+def test_the_command_line_takes_the_bank_of_a_private_summary(tmp_path):
+    stored = abcdp.simulate(abcdp.models.mixture, draws=500, records=100, seed=3, to=tmp_path / "bank")
+    release = public_release(stored, np.full((100, 1), 0.5), abcdp.PrivateSummary(1.0), unit=UNIT, seed=4)
+    release.save(tmp_path / "r.json")
+    make = ["synthesize", "r.json", "mixture", "--records", 20, "--sets", 3, "--out", "s.npy"]
+    assert "holds no draws of its own" in command(*make, cwd=tmp_path, fails=True)
+    assert not (tmp_path / "s.npy").exists()
+    command(*make, "--bank", "bank", cwd=tmp_path)
+    assert np.load(tmp_path / "s.npy").shape == (3, 20, 1)
