@@ -85,7 +85,7 @@ class FittedLaw:
 
     fits: tuple[tuple[Surrogate, FloatArray], ...]
 
-    how = "the normal law of the summary that was fitted"
+    how = "approximately, by the normal law of the summary that was fitted"
 
     def at(self, draws: IntArray, rng: np.random.Generator) -> Summaries:
         """Return summaries of datasets at draws, given by their numbers: those of the first fit come first."""
@@ -110,7 +110,7 @@ class NearDraws:
     which the curve has not seen either.
     """
 
-    how = "simulations of the bank near each draw, moved to it along a curve"
+    how = "approximately, by simulations of the bank near each draw, moved to it along a curve"
 
     def __init__(self, answer: Answer, sample: Sample, rng: np.random.Generator) -> None:
         varies = np.ptp(sample.theta, axis=0) > 0
