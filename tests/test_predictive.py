@@ -202,6 +202,8 @@ def test_no_p_value_is_smaller_than_simulations_can_tell():
     far = abcdp.NoisySummary(np.full(11, 9.0), ("laplace", 1e-3))
     found = predicted(Answer(small.theta[:3]), evidence_of(far, small), small, np.random.default_rng(1))
     assert 1 / 101 <= found.p_value < 0.1  # of a hundred simulations none was as far
+    beyond = abcdp.NoisySummary(np.full(11, 1e300), ("laplace", 1e-3))
+    assert predicted(Answer(small.theta[:3]), evidence_of(beyond, small), small, np.random.default_rng(1)).p_value < 0.1
     tiny = abcdp.simulate(MODEL, CELLS, draws=50, records=RECORDS, seed=1)
     assert predicted(Answer(tiny.theta), evidence_of(far, tiny), tiny, np.random.default_rng(1)) is None
 

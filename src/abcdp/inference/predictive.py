@@ -65,9 +65,11 @@ def _share_as_far(found: Summaries, again: FloatArray, released: Noisy, rng: np.
 
     No less than so many different simulations can tell.
     """
-    noise = released.noised(np.zeros((_NOISE_DRAWS, again.shape[1])), rng).var(axis=0) + 1e-300
+    width = again.shape[1]
+    noise = released.noised(np.zeros((min(_NOISE_DRAWS, _VALUES // width + 200), width)), rng).var(axis=0) + 1e-300
     metric = found.covariance + (noise if found.covariance.ndim == 1 else np.diag(noise))
-    theirs, ours = (_sizes(one - found.means, metric) for one in (again, released.centre))
+    with np.errstate(over="ignore", invalid="ignore"):  # of a release further away than can be squared
+        theirs, ours = (_sizes(one - found.means, metric) for one in (again, released.centre))
     share = (1.0 + float((theirs >= ours).sum())) / (1.0 + len(again))
     return max(share, 0.0 if found.different is None else 1.0 / (1.0 + found.different))
 
