@@ -173,7 +173,7 @@ def fit_mean(design: Design, region: Region, noise: FloatArray, plain: Map) -> M
 def weights_near(z: FloatArray, region: Region, wanted: float = 0.0) -> FloatArray:
     """Return weights that fall with the distance from a region, one widened until so many points count."""
     squared = region.apart(z) ** 2 / _WIDE
-    return np.asarray(np.exp(-squared / _wide_enough(squared, wanted) ** 2))
+    return np.asarray(np.exp(-squared / wide_enough(squared, wanted) ** 2))
 
 
 def wide_enough(squared: FloatArray, wanted: float) -> float:
