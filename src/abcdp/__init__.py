@@ -36,6 +36,7 @@ from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Law
 from abcdp.privacy.unit import Unit
 from abcdp.releases.noisy import NoisySummary
+from abcdp.releases.published import Rounding, Subsample
 from abcdp.releases.release import Release
 from abcdp.simulation.model import Model
 from abcdp.simulation.run import simulate, simulate_part
@@ -63,7 +64,9 @@ __all__ = [
     "Plan",
     "PrivateSummary",
     "Release",
+    "Rounding",
     "SparseVector",
+    "Subsample",
     "Unit",
     "__version__",
     "errors",

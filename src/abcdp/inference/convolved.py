@@ -84,6 +84,8 @@ class Convolution:
         z = start.draws(count, rng)
         means, scales = self.surrogate.at(z)
         rows = means @ stay.T + pulled + rng.standard_normal(means.shape) @ factor.T
+        # where the noise has an end, as rounding has, a summary beyond it would wait for a lucky move
+        rows = np.where(np.isfinite(self.log_noise(rows))[:, None], rows, self.centre)
         state = self._state(z, means, scales, rows)
         step, length, near = 0.5, 2.38 / np.sqrt(z.shape[1]), start
         accepted: list[float] = []

@@ -26,11 +26,12 @@ def strangeness(evidence: Evidence, rng: np.random.Generator) -> tuple[float, fl
     """Return how far the released summary lies from its nearest simulation, over the most that simulations do.
 
     And what is beyond chance: of few numbers, distances to the nearest differ by large factors. Simulations with fresh
-    noise play it, and are compared with the same. None where these are too few, or summaries too long.
+    noise play it, and are compared with the same. None where these are too few, summaries too long, or fresh noise
+    cannot be drawn.
     """
     summary = evidence.released
     width = len(summary.values)
-    if width > _MOST_NUMBERS:
+    if width > _MOST_NUMBERS or summary.no_draws is not None:
         return None
     rows = evidence.draws.first(max(2 * _FEWEST, min(_ROWS, _VALUES // width))).without(evidence.left_out).rows
     if len(rows) < 2 * _FEWEST:

@@ -20,6 +20,7 @@ from abcdp.bank import Bank, ShardData, per_draw
 from abcdp.errors import ReleaseError
 from abcdp.inference.resampling import NOTHING_WEIGHS, effective_size
 from abcdp.privacy.noise_law import Law
+from abcdp.releases.published import PublishedLaw
 
 NONE_ACCEPTED = (
     "no draw was accepted, so there is no posterior. The budget is spent; for another request choose a larger "
@@ -42,12 +43,20 @@ class Noisy(Protocol):
         """The numbers, noise included."""
 
     @property
-    def law(self) -> Law:
+    def law(self) -> Law | PublishedLaw:
         """The law of the noise."""
 
     @property
     def centre(self) -> FloatArray:
         """The numbers in the units of a bank's summaries."""
+
+    @property
+    def variances(self) -> FloatArray:
+        """About how much noise each number carries, in these units squared."""
+
+    @property
+    def no_draws(self) -> str | None:
+        """Why no fresh noise can be drawn, so that only weights and the nearest draws can serve; None where it can."""
 
     def log_likelihoods(self, rows: FloatArray) -> FloatArray:
         """Return for each row the log probability of the noise that leads from it to these values."""
@@ -183,8 +192,8 @@ class Evidence:
 
     @cached_property
     def effective_size(self) -> float:
-        """How many equally weighted draws explain the summary."""
-        return effective_size(self.log_likelihoods)
+        """How many equally weighted draws explain the summary; none where it is impossible under each."""
+        return effective_size(self.log_likelihoods) if self.count else 0.0
 
     @cached_property
     def one_draw_decides(self) -> str | None:
@@ -197,6 +206,19 @@ class Evidence:
     def count(self) -> int:
         """How many draws could have led to the summary."""
         return int(np.isfinite(self.log_likelihoods).sum())
+
+    def working(self, enough: int) -> int:
+        """Return how many draws there are whose simulation worked, whatever was released, counted up to enough."""
+        if self.count >= enough:
+            return self.count
+        return len(self.draws.first(enough + 1).without(self.left_out).numbers)
+
+    @property
+    def reason_not_noised(self) -> str | None:
+        """Why simulations cannot be given noise like that of the summary, None where they can."""
+        if self.released.no_draws is not None:
+            return self.released.no_draws
+        return None if self.working(1) else NOTHING_WEIGHS
 
     @cached_property
     def reason_empty(self) -> str | None:

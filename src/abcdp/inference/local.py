@@ -43,15 +43,16 @@ class LocalLikelihood(PosteriorMethod):
             )
         if evidence.support is None:
             return UNKNOWN_SUPPORT
-        if evidence.reason_empty is not None:
-            return evidence.reason_empty
+        if evidence.reason_not_noised is not None:
+            return evidence.reason_not_noised
         if bank.header.width > _MOST_NUMBERS:
             return (
                 f"a summary of {bank.header.width} numbers is too long for a local fit, which takes {_MOST_NUMBERS} at "
                 "most: learn fewer (abcdp.learn)."
             )
         needed = 20 * (len(bank.parameters) + 1)
-        return None if evidence.count >= needed else f"{evidence.count} draws are too few for a local fit."
+        there = evidence.working(needed)
+        return None if there >= needed else f"{there} draws are too few for a local fit."
 
     def infer(
         self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator

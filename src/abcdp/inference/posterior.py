@@ -182,6 +182,7 @@ def bank_of(release: Release | NoisySummary, bank: Bank | str | os.PathLike[str]
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     if isinstance(release, NoisySummary):
         check_summary(release, bank)
+        release.check_records(bank.records)
         return bank
     try:
         used = bank.containing(release.bank.digest, release.bank.shards)

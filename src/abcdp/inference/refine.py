@@ -236,7 +236,7 @@ def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Popul
     prior, rows = run(z, _log_normal(z))
     power = _sharpest(prior, _EFFECTIVE * size)
     fine = np.isfinite(prior.log_likelihood)
-    if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1) or not run.left:
+    if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1) or not run.left or run.summary.no_draws is not None:
         return prior, power
     open_ended = ((-np.inf, np.inf),) * run.dimension
     sample = Sample(np.flatnonzero(fine), rows[fine], z[fine])

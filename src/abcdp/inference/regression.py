@@ -30,6 +30,7 @@ UNKNOWN_SUPPORT = (
 MOST_ADJUSTED = 500_000  # draws of the bank that a regression looks at: more would not fit it better
 _SHARE = 0.02  # of the draws are near
 _FEWEST = 200
+_FLAT = 1e-9  # of the spread of all predictions: what varies by less near a summary is rounding error
 _ENDS = 1e-9  # of the posterior's width: how near to the ends of the support a draw may lie
 
 
@@ -45,7 +46,7 @@ class RegressionAdjustment(PosteriorMethod):
                 "a regression adjusts draws to a noisy summary; this release has accepted draws, which are the "
                 "posterior as they are: leave the method out."
             )
-        return UNKNOWN_SUPPORT if evidence.support is None else evidence.reason_empty
+        return UNKNOWN_SUPPORT if evidence.support is None else evidence.reason_not_noised
 
     def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
         """Return that there are too few draws for so many numbers, or that they are of datasets of another size.
@@ -53,8 +54,9 @@ class RegressionAdjustment(PosteriorMethod):
         With as many entries as draws the fit would follow every draw and say nothing about another.
         """
         needed = 10 * (max(bank.header.width, len(bank.parameters)) + 1)
-        if evidence.count < needed:
-            return f"{evidence.count} draws are too few for a regression"
+        there = evidence.working(needed)
+        if there < needed:
+            return f"{there} draws are too few for a regression"
         return size_matters(evidence.sizes, bank, evidence.noise_variances)
 
     def infer(
@@ -97,7 +99,7 @@ def adjusted_draws(
     count = min(total, max(_FEWEST, fewest, int(_SHARE * total)))
     near = np.sort(np.argpartition(apart, count - 1)[:count])
     weights = np.maximum(1.0 - apart[near] / (apart[near].max() * (1.0 + 1e-9) + 1e-300), 1e-12)  # Epanechnikov
-    design = np.concatenate([np.ones((count, 1)), fitted[near] - goal], axis=1)
+    design = fitted[near] - goal
     chosen = predictions.theta[near]
     widths = _widths(_values_at_zero(chosen, design, weights), weights)
     stretch = _Stretch(support, widths)
@@ -140,14 +142,18 @@ class Predictions:
 def _values_at_zero(values: FloatArray, design: FloatArray, weights: FloatArray) -> FloatArray:
     """Return values moved along their weighted linear fit to where all regressors are 0.
 
-    By the normal equations of scaled regressors, without their dependent directions. The sums are not matrix products:
-    for so few columns the threads of those cost more than the sums, and a planner has threads of its own.
+    By the normal equations of centred and scaled regressors, without their dependent directions. One that is the same
+    for all, as where numbers were rounded, tells nothing and moves nothing. The sums are not matrix products: for so
+    few columns the threads of those cost more than the sums, and a planner has threads of its own.
     """
-    scaled = design / np.sqrt(np.maximum((design**2).mean(axis=0), 1e-300))
+    centred = design - weights @ design / weights.sum()
+    spread = np.sqrt((centred**2).mean(axis=0))
+    scale = np.where(spread > _FLAT, spread, np.inf)
+    scaled = centred / scale
     weighted = weights[:, None] * scaled
     gram = np.einsum("ij,ik->jk", weighted, scaled)
     slopes = np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ np.einsum("ij,ik->jk", weighted, values)
-    return np.asarray(values - np.einsum("ij,jk->ik", scaled[:, 1:], slopes[1:]))
+    return np.asarray(values - np.einsum("ij,jk->ik", design / scale, slopes))
 
 
 def _widths(values: FloatArray, weights: FloatArray) -> FloatArray:

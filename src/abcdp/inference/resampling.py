@@ -7,7 +7,10 @@ import numpy as np
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.errors import ReleaseError
 
-NOTHING_WEIGHS = "no draw of the bank could have led to this release: every simulation failed."
+NOTHING_WEIGHS = (
+    "no draw of the bank could have led to this release: every simulation failed, or the law of the noise allows none "
+    "of them."
+)
 
 
 def effective_size(log_weights: FloatArray) -> float:

@@ -43,7 +43,6 @@ _FAR = 5.0  # standard deviations between two places
 _REACH = 6.0  # standard deviations of the prior within which an answer is looked for
 _STARTS, _STEPS = 6, 12  # of the search for a mode
 _DRAWS = 1500  # of importance sampling around it
-_NOISE_DRAWS = 4096  # that tell the variances of a law
 _TINY = 1e-4  # of the noise's variance: what a covariance lacks to be regular is nothing beside it
 
 # beyond these an answer is not trusted
@@ -90,7 +89,7 @@ class Place:
         Where simulations like the released summary lie in two places far from each other, a fit is made at each, and
         they share the draws by their evidence.
         """
-        noise = released.noised(np.zeros((_NOISE_DRAWS, len(released.centre))), rng).var(axis=0)
+        noise = released.variances
         starts = self._starts(released.centre, noise, rng)
         shares = [None] * len(starts) if fresh is None else fresh.split(len(starts))
         searches: list[_Search] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class ReleasedSummary:
     steps: tuple[float, ...]
     law: Law
     over_best_known: float | None = None
+    no_draws: ClassVar[str | None] = None  # fresh noise can always be drawn
 
     def log_likelihoods(self, rows: FloatArray) -> FloatArray:
         """Return for each row the log probability of the noise that leads from it to these values, up to a constant.
@@ -40,6 +41,11 @@ class ReleasedSummary:
     def centre(self) -> FloatArray:
         """The middle of the grid's cell that was released, in the units of the bank's summaries."""
         return np.asarray((np.array(self.values, dtype=np.float64) + 0.5) * np.array(self.steps))
+
+    @property
+    def variances(self) -> FloatArray:
+        """The variance of the noise of each number, in the units of the bank's summaries."""
+        return np.asarray(self.law.variances(len(self.steps), whole=True) * np.square(self.steps))
 
     def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return the rows with fresh noise of the same law: whole steps or not makes no difference at its size."""

@@ -1,4 +1,4 @@
-"""The laws of noise that the mechanisms draw, each in its own words."""
+"""The laws of noise that the mechanisms draw, and of what others publish, each in its own words."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._common.checks import is_whole
 from abcdp.errors import LawError, NoiseError
 from abcdp.privacy.noise_law import LARGEST_SCALE, NoiseLaw, Sampler, check_scale, register_noise_law
+
+_COARSE = 1e9  # a scale beside which whole numbers are as good as real ones
 
 
 class Laplace(NoiseLaw):
@@ -50,6 +52,29 @@ class Laplace(NoiseLaw):
     def sample(self, sampler: Sampler, scale: int, count: int, width: int) -> IntArray:
         """Return independent entries."""
         return sampler.laplace(scale, count * width).reshape(count, width)
+
+
+class Geometric(Laplace):
+    """Laplace's law on whole numbers alone, as others publish counts with it: the difference of two geometric numbers.
+
+    A scale of 1 / epsilon is what they call alpha = exp(-epsilon).
+    """
+
+    shape = "geometric"
+    name = "geometric"
+
+    def variance(self, scale: float, width: int, whole: bool) -> float:
+        """Return the variance of an entry, which is a whole number."""
+        kept = math.exp(-1.0 / scale)
+        return 2.0 * kept / math.expm1(-1.0 / scale) ** 2
+
+    def draws(self, count: int, width: int, scale: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return vectors of whole numbers."""
+        if np.max(scale) > _COARSE:
+            return np.rint(super().draws(count, width, scale, rng))
+        chance = -np.expm1(-1.0 / scale)
+        first, second = (rng.geometric(chance, size=(count, width)) for _ in range(2))
+        return np.asarray(first - second, dtype=np.float64)
 
 
 class Gaussian(NoiseLaw):
@@ -227,6 +252,7 @@ for _law in (
     Laplace(),
     Gaussian(),
     Box(),
+    Geometric(),
     Exponential("exponential", "exponential", +1),
     Exponential("reflected-exponential", "reflected exponential", -1),
     Gumbel(),

@@ -195,9 +195,19 @@ class Law:
         """Return the variance of an entry of a vector of `width`, all of one scale; `whole` for whole numbers."""
         return self.kind.variance(self.one_scale, width, whole)
 
+    def variances(self, width: int, *, whole: bool = False) -> FloatArray:
+        """Return the variance of each entry of a vector of `width`, whether they have one scale or one each."""
+        scales, places = np.unique(np.asarray(self.scale, dtype=np.float64), return_inverse=True)
+        found = np.array([self.kind.variance(float(scale), width, whole) for scale in scales])
+        return np.broadcast_to(found[places].reshape(np.shape(self.scale)), (width,)).copy()
+
     def draws(self, count: int, width: int, rng: np.random.Generator) -> FloatArray:
         """Return `count` vectors of `width` real numbers: public randomness, not for a release."""
         return self.kind.draws(count, width, np.asarray(self.scale), rng)
+
+    def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return public rows with such noise."""
+        return np.asarray(rows + self.draws(len(rows), rows.shape[1], rng))
 
     def sample(self, sampler: Sampler, count: int, width: int) -> IntArray:
         """Return `count` vectors of `width` whole numbers, a row each, exactly of this law."""
