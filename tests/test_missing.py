@@ -504,6 +504,7 @@ def test_the_baseline_reads_empty_cells_as_the_bank_does():
     number = bank(2.5, moment)
     expected = abcdp.rejection(number, np.where(np.isnan(data), 2.5, data), 0.2).accepted
     assert abcdp.rejection(number, data, 0.2).accepted.tolist() == expected.tolist()
+    assert abcdp.rejection(number, data, nearest=len(expected)).accepted.tolist() == expected.tolist()
     assert len(abcdp.rejection(bank(), data, 0.5).accepted)
     with pytest.raises(
         DataError, match="column 1 of the data has empty cells, of which the bank's simulations have none"

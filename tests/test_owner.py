@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -120,8 +121,54 @@ def test_the_baseline_is_no_release(bank, records):
     assert not hasattr(result, "guarantee")
     with pytest.raises((ReleaseError, TypeError, AttributeError)):
         abcdp.posterior(result, bank)
-    with pytest.raises(MechanismError, match="threshold=nan"):
-        abcdp.rejection(bank, records, math.nan)
+    for wrong in (math.nan, math.inf, "0.5", True):
+        with pytest.raises(MechanismError, match="threshold="):
+            abcdp.rejection(bank, records, wrong)
+
+
+def test_the_baseline_takes_the_nearest(bank, records):
+    distances = bank.distance.compare(bank.rows, bank.distance.reference(np.asarray(records)))
+    for count in (1, 25, bank.draws):
+        result = abcdp.rejection(bank, records, nearest=count)
+        literal = sorted(range(bank.draws), key=lambda row: (distances[row], row))[:count]
+        assert result.accepted.tolist() == sorted(literal)
+        assert np.array_equal(result.theta, bank.theta[result.accepted])
+        assert result.examined == bank.draws
+    broken = abcdp.simulate(failing, MEAN, draws=600, records=300, seed=5, shard=64)
+    working = broken.draws - broken.failed
+    assert abcdp.rejection(broken, records, nearest=working).accepted.tolist() == np.flatnonzero(broken.fine).tolist()
+    for wrong in (0, -1, 2.0, True, "3", working + 1):
+        with pytest.raises(MechanismError, match=f"nearest=.*at most the {working} that worked"):
+            abcdp.rejection(broken, records, nearest=wrong)
+    for both in ({}, {"threshold": 0.5, "nearest": 3}):
+        with pytest.raises(MechanismError, match="give a threshold, or nearest=, one of the two"):
+            abcdp.rejection(bank, records, **both)
+    with pytest.raises(MechanismError, match="accept= is for a threshold"):
+        abcdp.rejection(bank, records, accept=3, nearest=3)
+
+
+def test_the_tree_of_the_baseline_says_that_it_is_not_private(bank, records, tmp_path):
+    """The form of a posterior, and nobody takes it for a release."""
+    result = abcdp.rejection(bank, records, nearest=40)
+    tree = result.tree()
+    assert [group.removeprefix("/") for group in tree.groups[1:]] == ["posterior", "prior", "sample_stats"]
+    for i, name in enumerate(bank.parameters):
+        assert np.array_equal(np.ravel(tree["posterior"][name]), result.theta[:, i])
+    assert np.ravel(tree["sample_stats"]["bank_row"]).tolist() == result.accepted.tolist()
+    assert "reveals them" in tree.attrs["guarantee"]
+    assert (tree.attrs["not_private"], tree.attrs["trusted"], tree.attrs["rung"]) == (True, False, "not private")
+    assert tree.attrs["method"] == "rejection ABC without privacy, the 40 nearest draws"
+    assert not {"guarantee_json", "mechanism_json", "dataset"} & set(tree.attrs)
+    abcdp.save_netcdf(tree, tmp_path / "own.nc")
+    with xr.open_datatree(tmp_path / "own.nc") as read:
+        assert read.attrs["not_private"] == 1
+        assert "reveals them" in read.attrs["guarantee"]
+    assert pickle.loads(pickle.dumps(result)).tree().attrs == tree.attrs
+    with pytest.raises(ReleaseError, match="no draw was accepted"):
+        abcdp.rejection(bank, records, threshold=-1.0).tree()
+    for use in (lambda: abcdp.posterior(tree, bank), lambda: abcdp.synthesize(result, batched, 1, 5)):
+        with pytest.raises((ReleaseError, TypeError, AttributeError)):
+            use()
 
 
 def test_failed_draws_are_never_accepted(records, tmp_path):

@@ -589,9 +589,10 @@ def test_learning_and_a_public_release_say_it():
 
 
 def test_the_baseline_says_it():
-    with pytest.warns(SimulationWarning, match=f"{HALF}.*What is accepted knows nothing of where they fail") as told:
-        abcdp.rejection(bank_of(half), np.full(20, -1.0), 1.0)
-    assert [one.filename for one in told] == [__file__]
+    for rule in ({"threshold": 1.0}, {"nearest": 5}):
+        with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}. What is accepted knows nothing of where") as told:
+            abcdp.rejection(bank_of(half), np.full(20, -1.0), **rule)
+        assert [one.filename for one in told] == [__file__]
 
 
 def test_merging_says_it_of_all_draws(tmp_path):

@@ -41,14 +41,8 @@ def as_tree(
     """
     from arviz_base import from_dict
 
-    tree: xarray.DataTree = from_dict(
-        {
-            "posterior": _variables(bank.parameters, theta),
-            "prior": _variables(bank.parameters, prior_draws(bank)),
-            "sample_stats": {name: values[None] for name, values in stats.items()},
-        }
-    )
-    tree.attrs.update({"model": bank.header.model, **_origin(release, bank), **notes})
+    attributes = {"model": bank.header.model, **_origin(release, bank), **notes}
+    tree = tree_of(bank.parameters, theta, prior_draws(bank), stats, attributes)
     if predicted is not None:
         groups = {"posterior_predictive": {"summary": predicted.summary[None]}}
         if released is not None:
@@ -59,6 +53,23 @@ def as_tree(
         tree.attrs["predictive"] = predicted.how
         if predicted.p_value is not None:
             tree.attrs["predictive_p_value"] = predicted.p_value
+    return tree
+
+
+def tree_of(
+    parameters: tuple[str, ...], theta: FloatArray, prior: FloatArray, stats: dict[str, Any], attributes: dict[str, Any]
+) -> xarray.DataTree:
+    """Return draws beside those of the prior in ArviZ's form, with attributes that say where they come from."""
+    from arviz_base import from_dict
+
+    tree: xarray.DataTree = from_dict(
+        {
+            "posterior": _variables(parameters, theta),
+            "prior": _variables(parameters, prior),
+            "sample_stats": {name: values[None] for name, values in stats.items()},
+        }
+    )
+    tree.attrs.update(attributes)
     return tree
 
 

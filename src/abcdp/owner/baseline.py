@@ -4,53 +4,76 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.checks import is_whole
 from abcdp._common.missing import NONE, columns_with
+from abcdp._common.version import __version__
 from abcdp.bank import Bank
-from abcdp.bank.failures import failures_in_words
-from abcdp.errors import DataError, MechanismError, SimulationWarning
-from abcdp.mechanisms.base import check_accept
+from abcdp.bank.failures import failures_and_where
+from abcdp.errors import DataError, MechanismError, ReleaseError, SimulationWarning
+from abcdp.inference.arviz import prior_draws, tree_of
+from abcdp.mechanisms.base import check_accept, check_threshold
 from abcdp.owner.execute import true_distances
 from abcdp.owner.reading import Reading
 from abcdp.owner.records import read_records
 
+if TYPE_CHECKING:
+    import xarray
+
+NOT_PRIVATE = (
+    "None: this was made of the records without any noise, and reveals them. It is no release: never hand it out."
+)
+NOT_JUDGED = "rejection ABC is as wide as what it accepts; nothing here says by how much that is too wide"
+
 
 @dataclass(frozen=True)
 class NotPrivate:
-    """What rejection ABC accepted. It reveals the records: never hand it out."""
+    """What rejection ABC accepted. It reveals the records: never hand it out.
+
+    `prior` holds draws of the prior to show beside it, `attributes` what a :meth:`tree` says of its origin.
+    """
 
     parameters: tuple[str, ...]
     accepted: IntArray
     theta: FloatArray
     examined: int
+    prior: FloatArray = field(repr=False)
+    attributes: dict[str, Any] = field(repr=False)
+
+    def tree(self) -> xarray.DataTree:
+        """Return it in the form of :func:`abcdp.posterior`, to look at beside one; its attributes say what it is."""
+        if not len(self.accepted):
+            raise ReleaseError("no draw was accepted, so there is no posterior: take a larger threshold, or nearest=.")
+        return tree_of(self.parameters, self.theta, self.prior, {"bank_row": self.accepted}, dict(self.attributes))
 
 
 def rejection(
     bank: Bank,
     data: Any,
-    threshold: float,
+    threshold: float | None = None,
     accept: int | None = None,
     *,
+    nearest: int | None = None,
     columns: list[str] | None = None,
     dates: Mapping[str, Any] | None = None,
     categories: Mapping[str, Sequence[Any]] | None = None,
     separator: str = "",
     decimal: str = "",
 ) -> NotPrivate:
-    """Accept the first draws of a bank whose distance to the data is at most the threshold, up to `accept` of them.
+    """Accept draws of a bank by their distance to the data, without any privacy.
+
+    With a `threshold`, the first draws whose distance is at most that, up to `accept` of them; or the `nearest` so many
+    of all, of equal distances the first. They are returned in the order of the bank.
 
     A file or a data frame is read as by :func:`abcdp.register`, from what is said of it here. Empty
     cells are what the bank says of its simulations; where it has none, they are refused.
     """
-    if not np.isfinite(threshold):
-        raise MechanismError(f"threshold={threshold!r}: a finite number, in the units of the distance.")
-    if accept is not None:
-        check_accept(accept)
+    _check_rule(bank, threshold, accept, nearest)
     records = read_records(data, Reading.said(columns, dates, categories, separator, decimal))
     if records.columns != bank.columns:
         raise DataError(f"the data have {records.columns} columns, the bank's simulations {bank.columns}.")
@@ -61,9 +84,47 @@ def rejection(
             "number in their place, or simulate with Model(..., missing=...)."
         )
     bank.distance.check_records(len(records), bank.records)
-    failed = failures_in_words(bank)
+    failed = failures_and_where(bank)
     if failed is not None:
-        warnings.warn(f"{failed}. What is accepted knows nothing of where they fail.", SimulationWarning, stacklevel=2)
-    hits = np.flatnonzero(true_distances(bank, records) <= threshold)[:accept]
-    examined = int(hits[-1]) + 1 if accept is not None and len(hits) == accept else bank.draws
-    return NotPrivate(bank.parameters, hits, bank.take(hits.tolist()), examined)
+        warnings.warn(f"{failed} What is accepted knows nothing of where they fail.", SimulationWarning, stacklevel=2)
+    distances = true_distances(bank, records)
+    examined = bank.draws
+    if threshold is not None:
+        hits = np.flatnonzero(distances <= threshold)[:accept]
+        rule = f"draws at a distance of at most {threshold:g}"
+        if accept is not None and len(hits) == accept:
+            examined = int(hits[-1]) + 1
+    else:
+        order = np.argsort(distances, kind="stable")  # failed draws, whose distance is NaN, come last
+        hits = np.sort(order[:nearest])
+        rule = f"the {nearest} nearest draws"
+    attributes = {
+        "model": bank.header.model,
+        "software": f"abcdp {__version__}",
+        "guarantee": NOT_PRIVATE,
+        "not_private": True,
+        "bank_digest": bank.digest,
+        "method": f"rejection ABC without privacy, {rule}",
+        "rung": "not private",
+        "trusted": False,
+        "reasons": NOT_JUDGED,
+        "effective_sample_size": float(len(hits)),
+    }
+    return NotPrivate(bank.parameters, hits, bank.take(hits.tolist()), examined, prior_draws(bank), attributes)
+
+
+def _check_rule(bank: Bank, threshold: float | None, accept: int | None, nearest: int | None) -> None:
+    """Raise unless it is said which draws are accepted, and in one way."""
+    if (threshold is None) == (nearest is None):
+        raise MechanismError("say which draws are accepted: give a threshold, or nearest=, one of the two.")
+    if threshold is not None:
+        check_threshold(threshold)
+    if accept is not None:
+        check_accept(accept)
+        if nearest is not None:
+            raise MechanismError("accept= is for a threshold: nearest= says itself how many draws are accepted.")
+    working = bank.draws - bank.failed
+    if nearest is not None and not is_whole(nearest, 1, working):
+        raise MechanismError(
+            f"nearest={nearest!r}: a whole number of draws, at least 1 and at most the {working} that worked."
+        )
