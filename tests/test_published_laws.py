@@ -16,7 +16,7 @@ import abcdp
 from abcdp.errors import LawError, PosteriorWarning, ReleaseError
 from abcdp.inference.diagnostics import strangeness
 from abcdp.inference.posterior import evidence_of
-from abcdp.releases.published import as_law
+from abcdp.privacy.published import as_law
 
 N, SAMPLED = 300, 60
 SHARE = abcdp.MeanSummary([0], domain=(0, 1))

@@ -34,9 +34,9 @@ from abcdp.owner.baseline import NotPrivate, rejection
 from abcdp.planning.plan import Plan, plan
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Law
+from abcdp.privacy.published import Rounding, Subsample
 from abcdp.privacy.unit import Unit
 from abcdp.releases.noisy import NoisySummary
-from abcdp.releases.published import Rounding, Subsample
 from abcdp.releases.release import Release
 from abcdp.simulation.model import Model
 from abcdp.simulation.run import simulate, simulate_part

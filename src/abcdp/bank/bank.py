@@ -11,11 +11,13 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import BoolArray, FloatArray
+from abcdp._common.checks import is_whole
 from abcdp._common.files import MEMORY
 from abcdp._common.missing import NONE, Rules
 from abcdp._common.storage import Folder, open_folder
@@ -31,11 +33,13 @@ from abcdp.bank.manifest import (
     run_start,
     write_manifest,
 )
+from abcdp.bank.pairs import Noising, as_noising, noised
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.status import OK, STATUS_WORDS
 from abcdp.bank.storage import SHARDS, find_shard, read_shard, write_shard
 from abcdp.distance import Distance
 from abcdp.errors import BankError, SimulationWarning
+from abcdp.privacy.noise_law import Law
 
 _FindCovariances = Callable[[Sequence[Shard]], dict[tuple[int, int], Covariances]]
 
@@ -287,6 +291,48 @@ class Bank:
         """All encoded datasets, a row per draw; NaN where the simulation failed."""
         self.check_room(2 * self.draws * self.header.width, "holding all encoded datasets")
         return np.concatenate([data.rows for _, data in self.shards()])
+
+    def pairs(
+        self, noise: Noising | Law | tuple[Any, ...] | None, *, most: int | None = None, seed: int | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return parameters and summaries with fresh noise, a row each: what an estimator of others is trained on.
+
+        Failed draws are left out. The noise is anew in every call, so that each epoch can have its own.
+
+        Parameters
+        ----------
+        noise
+            Whose law it has: a release of a private summary, a :class:`abcdp.NoisySummary`, a calibrated
+            :class:`abcdp.PrivateSummary`, an :class:`abcdp.Law` or a name with its scale, or any object with
+            ``noised(rows, rng)``. None is for summaries as they are.
+        most
+            How many pairs there are at most, from the first draws on.
+        seed
+            With one, the noise is the same in every call. It is public randomness and protects nobody.
+        """
+        if not self.distance.has_summary:
+            raise BankError(
+                f"the bank's distance ({self.distance.kind}) has no summary: use a bank with MeanSummary, MMD features "
+                "or a learned summary."
+            )
+        for name, value, least in (("most", most, 1), ("seed", seed, 0)):
+            if value is not None and not is_whole(value, least):
+                raise BankError(f"{name}={value!r}: a whole number of at least {least}, or None.")
+        law = None if noise is None else as_noising(noise)
+        count = min(self.draws - self.failed, self.draws if most is None else most)
+        if not count:
+            raise BankError("every simulation of the bank failed: there are no pairs.")
+        self.check_room(3 * count * (len(self.parameters) + self.header.width), "holding pairs")
+        parts: list[tuple[FloatArray, FloatArray]] = []
+        left = count
+        for _, shard in self.shards():
+            fine = np.flatnonzero(shard.fine)[:left]
+            parts.append((shard.theta[fine], shard.rows[fine]))
+            left -= len(fine)
+            if not left:
+                break
+        theta, rows = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return theta, rows if law is None else noised(law, rows, np.random.default_rng(seed))
 
     def take(self, rows: Sequence[int]) -> FloatArray:
         """Return the parameters of these draws, reading only the shards that hold them."""

@@ -20,7 +20,7 @@ from abcdp.bank import Bank, ShardData, per_draw
 from abcdp.errors import ReleaseError
 from abcdp.inference.resampling import NOTHING_WEIGHS, effective_size
 from abcdp.privacy.noise_law import Law
-from abcdp.releases.published import PublishedLaw
+from abcdp.privacy.published import PublishedLaw
 
 NONE_ACCEPTED = (
     "no draw was accepted, so there is no posterior. The budget is spent; for another request choose a larger "

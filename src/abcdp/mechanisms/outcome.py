@@ -9,7 +9,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._kernels import kernels
-from abcdp.privacy.noise_law import Law
+from abcdp.privacy.noise_law import Law, check_width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,7 @@ class ReleasedSummary:
 
     def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return the rows with fresh noise of the same law: whole steps or not makes no difference at its size."""
+        check_width(rows, len(self.steps))
         return np.asarray(rows + self.law.draws(len(rows), rows.shape[1], rng) * np.array(self.steps))
 
     def redrawn(self, row: FloatArray, rng: np.random.Generator) -> ReleasedSummary:

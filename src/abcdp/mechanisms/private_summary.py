@@ -124,11 +124,17 @@ class SummaryCalibration(BySummary):
         ((steps, _),) = stream
         return [self._outcome(values) for values in steps + self.law.sample(sampler, runs, self.width)]
 
+    def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return public summaries, such as the rows of a bank, with seeded noise of this size."""
+        return self._released(np.zeros(self.width, dtype=np.int64)).noised(rows, rng)
+
     def _outcome(self, values: IntArray) -> Outcome:
+        return Outcome(summary=self._released(values))
+
+    def _released(self, values: IntArray) -> ReleasedSummary:
         numbers = tuple(map(int, values))
         ratio = self.over_best_known
-        released = ReleasedSummary(values=numbers, steps=self.steps, law=self.law, over_best_known=ratio)
-        return Outcome(summary=released)
+        return ReleasedSummary(values=numbers, steps=self.steps, law=self.law, over_best_known=ratio)
 
     def quantise(self, summaries: FloatArray) -> IntArray:
         """Return public summaries, such as the rows of a bank, as integers, rounded down."""

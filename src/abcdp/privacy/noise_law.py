@@ -53,6 +53,14 @@ def check_scale(scale: int) -> None:
         raise NoiseError(f"scale={scale} exceeds {LARGEST_SCALE}, beyond which noise may overflow: use a coarser grid.")
 
 
+def check_width(rows: FloatArray, numbers: int) -> None:
+    """Raise unless rows have as many numbers as a noise is for: that of one would spread over all in silence."""
+    if rows.shape[1] != numbers:
+        raise LawError(
+            f"noise on {numbers} numbers for summaries of {rows.shape[1]}: they are not the same statistics."
+        )
+
+
 class NoiseLaw(ABC):
     """A kind of noise on vectors; every method is told the scale.
 
@@ -207,6 +215,8 @@ class Law:
 
     def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return public rows with such noise."""
+        if isinstance(self.scale, tuple):
+            check_width(rows, len(self.scale))
         return np.asarray(rows + self.draws(len(rows), rows.shape[1], rng))
 
     def sample(self, sampler: Sampler, count: int, width: int) -> IntArray:

@@ -11,8 +11,8 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp.errors import LawError, ReleaseError
-from abcdp.privacy.noise_law import Law
-from abcdp.releases.published import Additive, OwnDensity, OwnDraw, OwnLaw, PublishedLaw, as_law
+from abcdp.privacy.noise_law import Law, check_width
+from abcdp.privacy.published import Additive, OwnDensity, OwnDraw, OwnLaw, PublishedLaw, as_law
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ class NoisySummary:
 
     def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return the rows with fresh noise of the same law, as they would have been published."""
+        check_width(rows, len(self.values))
         return self._published.noised(rows, rng)
 
     def redrawn(self, row: FloatArray, rng: np.random.Generator) -> NoisySummary:

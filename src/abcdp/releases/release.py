@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_number, is_whole
 from abcdp._common.files import MEMORY, load_json, read_json, write_atomically
 from abcdp._common.version import __version__
@@ -149,6 +152,12 @@ class Release:
     def outcome(self) -> Outcome:
         """What the mechanism put out."""
         return Outcome(self.accepted, self.examined, self.gaps, self.gap_step, self.summary)
+
+    def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return public summaries, such as the rows of a bank, with fresh noise like that of this release."""
+        if self.summary is None:
+            raise ReleaseError("the release has accepted draws and no noisy summary: there is no noise on summaries.")
+        return self.summary.noised(rows, rng)
 
     def to_json(self) -> dict[str, Any]:
         """Return the release as plain values, as :data:`SCHEMA` describes them, or in the format it was read in."""
