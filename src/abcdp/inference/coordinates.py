@@ -1,20 +1,20 @@
 """The prior in coordinates in which it is a standard normal law: where local fits are made and chains move freely.
 
-A model with independent scipy marginals says the map itself. From the draws of a bank alone it is found: each parameter
-goes by its quantiles, the weights of a simplex as the shares that each takes of what those before it left (which are
-independent under a Dirichlet law), and what correlation of the normal scores remains is taken out.
+A model with independent scipy marginals, Dirichlet laws among them, says the map itself. From the draws of a bank alone
+it is found: each parameter goes by its quantiles, the weights of a simplex as the shares that each takes of what those
+before it left (which are independent under a Dirichlet law), and what correlation of the normal scores remains is taken
+out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
-from abcdp._common.support import Support
+from abcdp._common.support import Part, Support, parts_of
 from abcdp.simulation.model import Model
 
 _KNOTS = 48  # quantiles of a parameter between which its map is a smooth curve
@@ -25,21 +25,21 @@ _ENDS = 1e-15  # how near to an end of its support a parameter may come
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """A map between parameters and as many standard normal numbers, one fewer for a simplex."""
+    """A map between parameters and as many standard normal numbers, one fewer for each simplex."""
 
     columns: tuple[_Curve, ...]
-    simplex: bool
+    parts: tuple[Part, ...]
     mixing: FloatArray  # normal scores are independent numbers times this
 
     @classmethod
     def of(cls, theta: FloatArray, support: Support, model: Model | None = None) -> Coordinates:
         """Return the coordinates of a prior from draws of it or, where a model says its marginals, from these."""
-        marginals = _marginals(model)
+        parts = parts_of(support, theta.shape[1])
+        values = _shared(theta, parts)
+        pairs = [(part.low, part.high) for part in parts for _ in range(_numbers(part))]
+        marginals = _marginals(model, parts)
         if marginals is not None:
-            return cls(marginals, False, np.eye(len(marginals)))
-        simplex = support == "simplex"
-        values = _shares(theta) if simplex else theta
-        pairs = ((0.0, 1.0),) * values.shape[1] if isinstance(support, str) else support
+            return cls(marginals, parts, np.eye(len(marginals)))
         columns = tuple(_Curve.of_draws(column, *pair) for column, pair in zip(values.T, pairs, strict=True))
         scores = np.stack([column.score(v) for column, v in zip(columns, values.T, strict=True)], axis=1)
         varies = scores.std(axis=0) > 0
@@ -47,7 +47,7 @@ class Coordinates:
         if varies.sum() > 1:
             correlation[np.ix_(varies, varies)] = np.corrcoef(scores[:, varies].T)
         mixing = np.linalg.cholesky(correlation + 1e-9 * np.eye(len(columns)))
-        return cls(columns, simplex, np.asarray(mixing, dtype=np.float64))
+        return cls(columns, parts, np.asarray(mixing, dtype=np.float64))
 
     @property
     def dimension(self) -> int:
@@ -56,7 +56,7 @@ class Coordinates:
 
     def forth(self, theta: FloatArray) -> FloatArray:
         """Return the coordinates of parameters."""
-        values = _shares(theta) if self.simplex else theta
+        values = _shared(theta, self.parts)
         scores = np.stack([c.score(v) for c, v in zip(self.columns, values.T, strict=True)], axis=1)
         return np.asarray(np.linalg.solve(self.mixing, scores.T).T)
 
@@ -64,11 +64,13 @@ class Coordinates:
         """Return the parameters at coordinates: where the prior allows them, whatever is given."""
         scores = np.clip(z @ self.mixing.T, -_BEYOND, _BEYOND)
         values = np.stack([c.value(v) for c, v in zip(self.columns, scores.T, strict=True)], axis=1)
-        return _weights(values) if self.simplex else values
+        ends = np.cumsum([_numbers(part) for part in self.parts])[:-1]
+        pieces = zip(np.split(values, ends, axis=1), self.parts, strict=True)
+        return np.concatenate([_weights(own) if part.simplex else own for own, part in pieces], axis=1)
 
     def plain(self, theta: FloatArray) -> FloatArray:
         """Return as many of the parameters as there are coordinates: the last weight of a simplex follows."""
-        return theta[:, :-1] if self.simplex else theta
+        return np.delete(theta, [part.columns.stop - 1 for part in self.parts if part.simplex], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +86,14 @@ class _Curve:
     high: float = np.inf
 
     @classmethod
-    def of_marginal(cls, law: Any) -> _Curve:
-        """Return the quantiles of a frozen scipy distribution."""
+    def of_marginal(cls, law: Any, low: float = -np.inf, high: float = np.inf) -> _Curve:
+        """Return the quantiles of a frozen scipy distribution, stretched between ends that are given."""
         from scipy.special import ndtr
 
         scores = np.linspace(-_BEYOND, _BEYOND, 2 * _TABLE + 1)
         # from whichever tail is nearer, so that neither loses digits
         values = np.where(scores < 0, law.ppf(ndtr(scores)), law.isf(ndtr(-scores)))
-        return cls(scores, np.maximum.accumulate(values))
+        return cls(scores, np.maximum.accumulate(_stretch(values, low, high)), low, high)
 
     @classmethod
     def of_draws(cls, values: FloatArray, low: float, high: float) -> _Curve:
@@ -125,13 +127,29 @@ class _Curve:
         return _unstretch(np.interp(scores, self.scores, self.stretched), self.low, self.high)
 
 
-def _marginals(model: Model | None) -> tuple[_Curve, ...] | None:
+def _marginals(model: Model | None, parts: tuple[Part, ...]) -> tuple[_Curve, ...] | None:
     """Return what a model says of its independent continuous marginals, None where it does not."""
-    if model is None or not isinstance(model.prior, Mapping):
+    laws = None if model is None else model.independent_laws
+    simplex = [part.simplex for part in parts for _ in range(_numbers(part))]
+    if laws is None or len(laws) != len(simplex):
         return None
-    laws = tuple(model.prior.values())
-    continuous = all(all(hasattr(law, word) for word in ("ppf", "isf", "pdf")) for law in laws)
-    return tuple(map(_Curve.of_marginal, laws)) if continuous else None
+    if not all(all(hasattr(law, word) for word in ("ppf", "isf", "pdf")) for law in laws):
+        return None
+    # shares are stretched: weights may be so small that straight pieces would take them for 0
+    return tuple(
+        _Curve.of_marginal(law, 0.0, 1.0) if share else _Curve.of_marginal(law)
+        for law, share in zip(laws, simplex, strict=True)
+    )
+
+
+def _numbers(part: Part) -> int:
+    """Return how many coordinates a part of the parameters has."""
+    return int(part.columns.stop - part.columns.start - part.simplex)
+
+
+def _shared(theta: FloatArray, parts: tuple[Part, ...]) -> FloatArray:
+    """Return parameters with the weights of a simplex as shares."""
+    return np.concatenate([(_shares if part.simplex else np.asarray)(theta[:, part.columns]) for part in parts], axis=1)
 
 
 def _stretch(values: FloatArray, low: float, high: float) -> FloatArray:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
-from abcdp._common.support import Support
+from abcdp._common.support import Support, parts_of
 from abcdp.bank import Bank
 from abcdp.errors import ReleaseError
 from abcdp.inference.base import Answer, PosteriorMethod
@@ -168,9 +168,12 @@ class _Stretch:
     """A map from the support to all numbers, a straight line away from the ends, and back."""
 
     def __init__(self, support: Support, widths: FloatArray) -> None:
-        self._simplex = support == "simplex"
-        pairs = ((0.0, np.inf),) * len(widths) if self._simplex else support
-        self._low, self._high = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
+        parts = parts_of(support, len(widths))
+        self._simplices = [part.columns for part in parts if part.simplex]
+        self._low, self._high = np.empty(len(widths)), np.empty(len(widths))
+        for part in parts:
+            self._low[part.columns] = part.low
+            self._high[part.columns] = np.inf if part.simplex else part.high
         self._widths = np.minimum(widths, 0.5 * (self._high - self._low))
 
     def forth(self, theta: FloatArray) -> FloatArray:
@@ -199,7 +202,9 @@ class _Stretch:
         both = np.isfinite(self._low) & np.isfinite(self._high)
         if both.any():
             out[:, both] = self._between(stretched, both)
-        return np.asarray(out / out.sum(axis=1, keepdims=True)) if self._simplex else out
+        for columns in self._simplices:
+            out[:, columns] /= out[:, columns].sum(axis=1, keepdims=True)
+        return out
 
     def _between(self, stretched: FloatArray, both: BoolArray) -> FloatArray:
         """Invert `forth` by halving intervals, where the support has two ends."""

@@ -30,7 +30,8 @@ class Model:
     prior
         A dictionary from parameter names to frozen scipy distributions; or one object with ``rvs(size, random_state)``
         for a joint prior; or a function ``prior(size, rng)`` that returns an array with a row per draw. The last two
-        need `parameters`.
+        need `parameters`. ``scipy.stats.dirichlet`` may be the whole prior, or stand in the dictionary for several
+        parameters: the weights of ``{"w": stats.dirichlet([1, 1, 1])}`` are w_1, w_2 and w_3.
     simulator
         ``simulator(theta, records, rng)``. If `vectorised`, theta has a row per draw and the result has the shape
         (draws, records) or (draws, records, columns). Otherwise theta is one draw and the result has the shape
@@ -47,7 +48,8 @@ class Model:
         For a function prior: ``log_prior(theta)``, the log density of each row.
     latent
         The prior as a map: a number k and a function from rows of k standard normal numbers to rows of theta with the
-        prior's law. Independent marginals with ``ppf`` have one of their own. It lets :func:`abcdp.refine` move freely.
+        prior's law. Independent marginals with ``ppf`` and Dirichlet laws have one of their own. It lets
+        :func:`abcdp.refine` move freely.
     distance
         The distance to use where none is named, as the command line does.
     time_limit
@@ -56,8 +58,9 @@ class Model:
         is counted. That costs half a second for each process started and 0.2 ms a draw, and whether a draw near the
         limit makes it depends on the machine: choose a limit that only what hangs exceeds.
     support
-        Where the prior allows the parameters: ``"simplex"``, or a pair (low, high) for each, None where it has no end.
-        Continuous scipy distributions say it themselves. It lets a regression adjustment keep to it.
+        Where the prior allows the parameters: ``"simplex"``, or a pair (low, high) for each, None where it has no end;
+        ``("simplex", k)`` among the pairs is for k parameters in a row that sum to 1. Continuous scipy distributions
+        and Dirichlet laws say it themselves. It lets a regression adjustment keep to it.
     missing
         What single NaN cells of a simulated dataset stand for: ``"none"``, so that they fail the draw; a number that
         takes their place; ``"case"``, which a ``Histogram(..., missing=True)`` counts; or one of these for each column
@@ -181,6 +184,14 @@ class Model:
     def log_prior(self, theta: FloatArray) -> FloatArray:
         """Return the log density of the prior at each row of theta."""
         return self._law.log_density(theta)
+
+    @property
+    def independent_laws(self) -> tuple[Any, ...] | None:
+        """The laws of the independent numbers that a draw is made of, None where nothing is known of them.
+
+        For the weights of a Dirichlet law these are the shares that each but the last takes of what those before left.
+        """
+        return self._law.independent
 
     @property
     def latent_dimension(self) -> int:
