@@ -14,11 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
+from abcdp.errors import ReleaseError
 from abcdp.inference.surrogate import Region, Surrogate
 
 LogDensity = Callable[[FloatArray], FloatArray]
 
+IMPOSSIBLE = (
+    "no local fit could be made: under the law of the noise not even the released numbers themselves are possible."
+)
+
 _TURNS = ("near", "summary", "anywhere", "summary")  # of a sweep
+_PULL, _PULLS = 0.7, 60  # of a start that is impossible, and how often: to within 1e-9 of the middle
 _WANTED = 0.3  # share of moves that is accepted where the step is right
 
 
@@ -84,9 +90,7 @@ class Convolution:
         z = start.draws(count, rng)
         means, scales = self.surrogate.at(z)
         rows = means @ stay.T + pulled + rng.standard_normal(means.shape) @ factor.T
-        # where the noise has an end, as rounding has, a summary beyond it would wait for a lucky move
-        rows = np.where(np.isfinite(self.log_noise(rows))[:, None], rows, self.centre)
-        state = self._state(z, means, scales, rows)
+        state = self._possible(self._state(z, means, scales, rows), start.middle)
         step, length, near = 0.5, 2.38 / np.sqrt(z.shape[1]), start
         accepted: list[float] = []
         halfway = z
@@ -123,6 +127,21 @@ class Convolution:
                 elif turn != "summary" and not settling:
                     accepted.append(share)
         return Chains(state.z, state.rows, float(np.mean(accepted)), _correlation(halfway, state.z))
+
+    def _possible(self, state: _State, middle: FloatArray) -> _State:
+        """Return where chains start, drawn nearer to the middle until the noise can lead from there to the release.
+
+        Noise may have an end, as that of rounding has: a chain beyond it in one of many numbers would never move. Where
+        the parameters are stays with where the summary is: far from each other they would hardly ever meet.
+        """
+        for _ in range(_PULLS):
+            beyond = ~np.isfinite(state.noise)
+            if not beyond.any():
+                return state
+            z = np.where(beyond[:, None], middle + _PULL * (state.z - middle), state.z)
+            rows = np.where(beyond[:, None], self.centre + _PULL * (state.rows - self.centre), state.rows)
+            state = self._state(z, *self.surrogate.at(z), rows)
+        raise ReleaseError(IMPOSSIBLE)
 
     def _state(self, z: FloatArray, means: FloatArray, scales: FloatArray, rows: FloatArray) -> _State:
         density = self.surrogate.log_density(rows, means, scales)
