@@ -583,7 +583,7 @@ def test_learning_and_a_public_release_say_it():
     with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}. The summary is learned where they work") as told:
         abcdp.learn(bank, dims=1)  # and that sigma is not told
     assert {one.filename for one in told} == {__file__}
-    with pytest.warns(SimulationWarning, match=f"{HALF}.*What is released knows nothing of where") as told:
+    with pytest.warns(SimulationWarning, match=f"{HALF}.*{WHERE}. What is released knows nothing of where") as told:
         public_release(bank, np.full(20, -1.0), SUMMARY, unit=UNIT, seed=1)
     assert [one.filename for one in told] == [__file__]
 

@@ -22,6 +22,7 @@ from abcdp.distance import (
     PairedClipped,
 )
 from abcdp.errors import AbcdpError
+from abcdp.experiments.public import public_release
 from abcdp.experiments.synthesis import synthesis_quality
 from abcdp.inference.arviz import save_netcdf
 from abcdp.inference.posterior import posterior
@@ -74,6 +75,7 @@ __all__ = [
     "models",
     "plan",
     "posterior",
+    "public_release",
     "refine",
     "register",
     "rejection",

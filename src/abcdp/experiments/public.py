@@ -5,6 +5,7 @@ What is made here says that its noise is seeded, and no ledger takes it.
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import numpy as np
@@ -13,9 +14,9 @@ import numpy.typing as npt
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._common.missing import filled
 from abcdp.bank import Bank, per_draw
-from abcdp.bank.failures import failures_in_words
+from abcdp.bank.failures import failures_and_where
 from abcdp.distance.base import as_records
-from abcdp.errors import DataError, MechanismError, SimulationWarning
+from abcdp.errors import DataError, MechanismError, SimulationWarning, UnitError
 from abcdp.mechanisms import Mechanism, SparseVectorCalibration
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.unit import Unit
@@ -28,25 +29,56 @@ _BLOCK_DRAWS = 1 << 20
 
 
 def public_release(
-    bank: Bank, data: npt.ArrayLike, mechanism: Mechanism, *, unit: Unit, seed: int, sensitivity: float | None = None
+    bank: Bank | str | os.PathLike[str],
+    data: npt.ArrayLike,
+    mechanism: Mechanism,
+    *,
+    unit: Unit,
+    seed: int,
+    sensitivity: float | None = None,
 ) -> Release:
-    """Return what a mechanism answers about public data, by the code of a real release with noise that repeats itself.
+    """Return what a mechanism answers about public or simulated data: a release's own code, with noise from a seed.
 
-    The release says that its noise is seeded, and the guarantee in it is what private data would have had: this one
-    protects nobody. `sensitivity` overrides the distance's own, for experiments that reproduce results stated for
-    another one, and is then asserted.
+    Never give it private records. Whoever knows the seed takes the noise off again, and no ledger is charged: what
+    comes out **protects nobody**. It says so (``release.seeded``, the posterior's ``guarantee``, the report), no ledger
+    takes it, and the guarantee in it is what private data would have had.
+
+    Parameters
+    ----------
+    bank
+        The bank to answer.
+    data
+        Public or simulated records, as many as the private ones are or will be.
+    mechanism, unit
+        How to answer, and whom it would protect; see :func:`abcdp.release` and :class:`abcdp.Unit`.
+    seed
+        Names the noise: the same seed gives the same release.
+    sensitivity
+        Takes the place of the distance's own, for experiments that reproduce results stated for another one. The
+        guarantee is then asserted.
+
+    See Also
+    --------
+    abcdp.check_calibration : hundreds of such answers to simulated datasets, and whether posteriors hold the truths.
     """
+    bank = bank if isinstance(bank, Bank) else Bank(bank)
+    if not isinstance(mechanism, Mechanism):
+        raise MechanismError(f"mechanism={mechanism!r}: give a mechanism, such as abcdp.PrivateSummary(epsilon=1.0).")
+    if not isinstance(unit, Unit):
+        raise UnitError(f"unit={unit!r}: give whom to protect, such as abcdp.Unit().")
+    noise = SeededNoise(seed)
     by_hand = "" if sensitivity is None else "the experiment"
     records = _public_records(bank, data)
+    unit.check_size(len(records))
     size = unit.public_size(len(records))  # as an owner has it: a private size is not used
     bank.distance.check_records(size, bank.records)
     calibration = mechanism.calibrate(
         bank.distance, records=size, simulated=bank.records, unit=unit, sensitivity=sensitivity
     )
-    failed = failures_in_words(bank)
+    failed = failures_and_where(bank)
     if failed is not None:
-        warnings.warn(f"{failed}. What is released knows nothing of where they fail.", SimulationWarning, stacklevel=2)
-    (outcome,) = run(bank, records, calibration, SeededNoise(seed))
+        warnings.warn(f"{failed} What is released knows nothing of where they fail.", SimulationWarning, stacklevel=2)
+    (outcome,) = run(bank, records, calibration, noise)
     promise = guarantee_of(mechanism, calibration, bank.distance, unit, by_hand)
     return assemble(bank, mechanism, outcome, promise, dataset="public", request=f"seed {seed}", noise="seeded")
 

@@ -24,6 +24,7 @@ PRIOR_DRAWS = 4000
 NO_GUARANTEE = (
     "None of this library: the noisy numbers were published by somebody else, under whatever guarantee they state."
 )
+SEEDED = "None: its noise is seeded and can be repeated, so that it protects nobody. Private data would have had this: "
 
 
 def as_tree(
@@ -86,7 +87,7 @@ def _origin(release: Release | NoisySummary, bank: Bank) -> dict[str, Any]:
     return {
         "software": release.software,
         "dataset": release.dataset,
-        "guarantee": release.guarantee.describe(),
+        "guarantee": (SEEDED if release.seeded else "") + release.guarantee.describe(),
         "guarantee_json": json.dumps(release.guarantee.to_json()),
         "mechanism_json": json.dumps(release.mechanism.to_json()),
         "bank_digest": release.bank.digest,
