@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -480,6 +481,12 @@ def test_held_out_draws_are_seen_by_no_fit(coin_bank, monkeypatch):
         gone = [row for row in theta if not (rest == row).all(axis=1).any()]
         assert np.abs(np.array(gone) - [0.3, 0.5]).max() < 0.1
         assert np.abs(centre - [0.3, 0.5]).max() < 0.15
+    own = int(np.argmin(((theta - [0.3, 0.5]) ** 2).sum(axis=1)))  # a dataset that plays the data: nearest to itself
+    pretended = replace(evidence_of(noisy, coin_bank), left_out=own)
+    contest.held_out((Watching(),), pretended, coin_bank, theta[[own] * 9], np.random.default_rng(1))
+    for rest, _ in seen[3:]:
+        assert len(rest) == len(theta) - 4
+        assert not (rest == theta[own]).all(axis=1).any()
 
 
 def test_an_untrusted_answer_can_be_saved(coin_bank, tmp_path):

@@ -70,7 +70,7 @@ def held_out(
     """Return how methods do on the draws of the prior nearest to an answer, which none of them sees otherwise."""
     if evidence.support is None:
         raise ReleaseError("without the support of the prior no answer can be scored.")
-    sample = evidence.draws.first(_MOST)
+    sample = evidence.draws.first(_MOST).without(evidence.left_out)
     coordinates = Coordinates.of(sample.theta, evidence.support)
     z, middle = coordinates.forth(sample.theta), coordinates.forth(near).mean(axis=0)
     chosen = np.argsort(((z - middle) ** 2).sum(axis=1))[: min(_HELD_OUT, len(z) // 10)]
