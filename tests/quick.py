@@ -53,7 +53,10 @@ QUICK = {
         "test_sensitivity.py::test_nine_moments_of_a_regression_move_by_9_375_together",
     ],
     "errors": ["test_ledger.py::test_errors_are_ours"],
-    "experiments": ["test_guarantee.py::test_pure_noise_spends_no_delta"],
+    "experiments": [
+        "test_guarantee.py::test_pure_noise_spends_no_delta",
+        "test_public_release.py::test_it_says_everywhere_that_it_protects_nobody",
+    ],
     "inference": [
         "test_golden.py::test_a_release_loads_and_gives_its_posterior",
         "test_golden.py::test_weights_make_any_number_of_draws",
@@ -90,6 +93,8 @@ QUICK = {
         "test_paper.py::test_boxes_are_those_of_matplotlib",
     ],
     "planning": [
+        "test_calibration_check.py::test_the_tail_of_a_sample_is_that_of_its_unlikeliest_count",
+        "test_calibration_check.py::test_a_dataset_never_meets_its_own_draw",
         "test_golden.py::test_a_plan_loads",
         "test_plan.py::test_what_is_not_a_plan",
         "test_plan.py::test_plans_of_the_first_format_are_read",

@@ -32,6 +32,8 @@ from abcdp.learning.learn import Learned, learn
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
 from abcdp.owner import register, release
 from abcdp.owner.baseline import NotPrivate, rejection
+from abcdp.planning.calibration import check_calibration
+from abcdp.planning.calibration_check import CalibrationCheck
 from abcdp.planning.plan import Plan, plan
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Law
@@ -46,6 +48,7 @@ __all__ = [
     "MMD",
     "AbcdpError",
     "Bank",
+    "CalibrationCheck",
     "Clipped",
     "ClusterSummary",
     "CustomDistance",
@@ -70,6 +73,7 @@ __all__ = [
     "Subsample",
     "Unit",
     "__version__",
+    "check_calibration",
     "errors",
     "learn",
     "models",

@@ -60,7 +60,7 @@ class AuditError(AbcdpError, ValueError):
 
 
 class PlanError(AbcdpError, ValueError):
-    """A plan cannot be made as asked, or a file is not a plan."""
+    """A plan, or a check of one, cannot be made as asked, or a file is not a plan."""
 
 
 class DataWarning(UserWarning):

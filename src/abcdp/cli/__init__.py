@@ -1,7 +1,7 @@
 """The command line: each command parses, makes one library call and turns known errors into an exit code.
 
-Exit codes: 0, it is done; 1, it is done and the answer is no (an audit that fails) or doubtful (a
-bank of which many draws failed); 2, it was not done, and why is
+Exit codes: 0, it is done; 1, it is done and the answer is no (an audit that fails, posteriors that are not calibrated)
+or doubtful (a bank of which many draws failed); 2, it was not done, and why is
 said; 3, abcdp has a bug.
 """
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._common.version import __version__
-from abcdp.cli import ledger, paper, private, public, trust
+from abcdp.cli import calibration, ledger, paper, private, public, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -35,6 +35,7 @@ def _root(
 
 
 public.join(app)
+calibration.join(app)
 private.join(app)
 ledger.join(app)
 trust.join(app)

@@ -240,7 +240,7 @@ def plan(
             model=find_model(model) if model else None,
             resample=resample,
             goal=goal,
-            region=_region(region or []),
+            region=region_of(region or []),
             truths=truths,
             seed=seed,
             progress=False if as_json else None,
@@ -257,7 +257,7 @@ def plan(
     _plan_table(made)
 
 
-def _region(texts: list[str]) -> dict[str, tuple[float, float]]:
+def region_of(texts: list[str]) -> dict[str, tuple[float, float]]:
     """Return bounds of parameters written as PARAMETER=LOW:HIGH."""
     found = {}
     for text in texts:

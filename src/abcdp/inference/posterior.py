@@ -17,6 +17,7 @@ from abcdp.bank.failures import drawn_where_draws_fail, failures_and_where
 from abcdp.distance import LearnedSummary
 from abcdp.errors import BankError, PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
+from abcdp.inference.base import Answer
 from abcdp.inference.diagnostics import reasons_against
 from abcdp.inference.evidence import BankDraws, Evidence, Noisy, check_summary, log_likelihoods
 from abcdp.inference.explained import weakness
@@ -121,8 +122,7 @@ def posterior(
     sizes = sizes_of(release, used) if records is None else (records,)
     evidence = replace(evidence_of(release, used, support), simulations=simulations, show=progress, sizes=sizes)
     rng = np.random.default_rng(seed)
-    name, answer = answered(method, evidence, used, model, draws, rng)
-    answer = answer.doubted(*reasons_against(evidence, used, answer, rng))
+    name, answer = inferred(evidence, used, model, method, draws, rng)
     failed = failures_and_where(used)
     if failed is not None:
         warnings.warn(f"{failed} The posterior knows nothing of where they fail.", SimulationWarning, stacklevel=2)
@@ -140,6 +140,14 @@ def posterior(
     }
     released = None if evidence.summary is None else evidence.summary.centre
     return as_tree(release, used, answer.theta, stats, notes, answer.predicted, released)
+
+
+def inferred(
+    evidence: Evidence, bank: Bank, model: Model | None, method: str, draws: int, rng: np.random.Generator
+) -> tuple[str, Answer]:
+    """Return which method answered, and its answer, with all that speaks against it: of a release or of a rehearsal."""
+    name, answer = answered(method, evidence, bank, model, draws, rng)
+    return name, answer.doubted(*reasons_against(evidence, bank, answer, rng))
 
 
 def _in_words(reasons: tuple[str, ...], name: str, model: Model | None) -> str | None:

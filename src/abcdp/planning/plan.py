@@ -431,10 +431,16 @@ def _check(
             raise PlanError(f"{name}={value!r}: a whole number of at least {low}.")
     if goal is not None and not 0 < goal < math.inf:
         raise PlanError(f"goal={goal!r}: an error above 0, in units of the prior's spread.")
+    check_observations(bank, records, model, region)
+
+
+def check_observations(bank: Bank, records: int, model: Model | None, region: Region) -> None:
+    """Raise where draws of a region of the bank cannot play observed data with so many records."""
     for name, bounds in region.items():
         if name not in bank.parameters:
             raise PlanError(f"region names {name!r}; the parameters are {', '.join(bank.parameters)}.")
-        if len(bounds) != 2 or not bounds[0] <= bounds[1]:
+        pair = bounds if isinstance(bounds, Sequence) and len(bounds) == 2 else (None, None)
+        if not all(map(is_number, pair)) or not pair[0] <= pair[1]:
             raise PlanError(f"region of {name!r}: give (low, high).")
     bank.distance.check_records(records, bank.records)
     if model is not None:

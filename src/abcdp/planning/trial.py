@@ -157,7 +157,7 @@ def simulated_datasets(
     kept: list[int] = []
     references: list[FloatArray] = []
     with Crew(model) as crew:
-        of = partial(_references, draws.bank.distance)
+        of = partial(references_of, draws.bank.distance)
         for batch in Datasets(crew, model, records, draws.bank.columns, of)(draws.theta[chosen], rng):
             kept += chosen[batch.rows].tolist()
             references += [] if batch.values is None else batch.values
@@ -165,7 +165,8 @@ def simulated_datasets(
     return SimulatedDatasets(draws.theta[np.array(kept, dtype=np.int64)], references, none, np.arange(len(kept)))
 
 
-def _references(distance: Distance, sets: FloatArray) -> list[FloatArray]:
+def references_of(distance: Distance, sets: FloatArray) -> list[FloatArray]:
+    """Return datasets in the form that draws are compared with."""
     return [distance.reference(one) for one in sets]
 
 

@@ -14,6 +14,8 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp._common.files import write_atomically
 from abcdp._common.text import harmless
+from abcdp.errors import PlanError
+from abcdp.planning.uniformity import GRID, shares_below
 
 PRIOR, POSTERIOR, INK, OUTSIDE = "#9aa5b1", "#1f6feb", "#24292f", "#bc4c00"
 _MOST_PAIRS = 6
@@ -153,6 +155,64 @@ def plan_curves(plan: Any) -> Any:
     left.set_title(f"tried at epsilon = {plan.mechanism.epsilon:g}", fontsize=10)
     right.set_title("what to expect, and what another budget would buy", fontsize=10)
     return figure
+
+
+def calibration_curves(check: Any) -> Any:
+    """Return a figure of a check of calibration: where truths lie among draws, coverage of intervals, and TARP.
+
+    The places of truths are shown for the first six parameters, less the diagonal on which they belong. Bands hold the
+    curves of posteriors that are right, all of them and everywhere together, in 99 of 100 checks; places, or TARP, that
+    leave it are drawn in another colour.
+    """
+    if not check.answers:
+        raise PlanError("no dataset got an answer, so there is nothing to draw; print the check to see why.")
+    shown = check.parameters[:_MOST_PAIRS]
+    panels = len(shown) + 2
+    columns = panels if panels <= 4 else 3
+    rows = -(-panels // columns)
+    figure, axes = _figure(rows, columns, 3.7 * columns, 2.9 * rows)
+    low, high = check.band
+    for axis, name in zip(axes.ravel(), shown, strict=False):
+        below = shares_below(check.curves[name])
+        axis.fill_between(GRID, low - GRID, high - GRID, color=PRIOR, alpha=0.35, linewidth=0)
+        axis.axhline(0.0, color=INK, linewidth=0.8)
+        axis.plot(GRID, below - GRID, color=_colour(check, below), linewidth=1.8)
+        axis.set_title(
+            f"{harmless(name)}, p-value {check.p_values[name]:.2g}", fontsize=10, color=INK, parse_math=False
+        )
+        axis.set_xlabel("place of the truth among the draws", fontsize=8)
+        axis.set_ylabel("share below, less the place", fontsize=8)
+    held, together = axes.ravel()[len(shown)], axes.ravel()[len(shown) + 1]
+    for axis in (held, together):
+        axis.fill_between(GRID, low, high, color=PRIOR, alpha=0.35, linewidth=0)
+        axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8)
+        axis.set_xlabel("level", fontsize=8)
+        axis.set_ylabel("share that holds the truth", fontsize=8)
+    for number, name in enumerate(shown):
+        held.plot(GRID, shares_below(check.levels[name]), color=f"C{number}", linewidth=1.4, label=harmless(name))
+    for text in held.legend(fontsize=7, frameon=False, loc="upper left").get_texts():
+        text.set_parse_math(False)
+    held.set_title("central intervals", fontsize=10, color=INK)
+    inside = shares_below(check.tarp)
+    together.plot(GRID, inside, color=_colour(check, inside), linewidth=1.8)
+    together.set_title(f"all together (TARP), p-value {check.p_values[check.together]:.2g}", fontsize=10, color=INK)
+    for axis in axes.ravel()[len(shown) + 2 :]:
+        axis.set_axis_off()
+    figure.suptitle(_calibration_title(check), fontsize=10, color=INK)
+    return figure
+
+
+def _colour(check: Any, shares: FloatArray) -> str:
+    """Return the colour of a curve that stays in its band, or of one that leaves it."""
+    low, high = check.band
+    return POSTERIOR if ((low <= shares) & (shares <= high)).all() else OUTSIDE
+
+
+def _calibration_title(check: Any) -> str:
+    word = {True: "no fault is seen", False: "not calibrated", None: "too few answers to say anything"}[
+        check.calibrated
+    ]
+    return f"{check.answers} answers to simulated datasets: {word}"
 
 
 def _plan_candidates(axis: Any, plan: Any, colors: dict[str, str]) -> None:
