@@ -40,9 +40,10 @@ COMMANDS = [
     "plan B --epsilon 1 --unit record --delta 0 --mechanism sparse-vector --accept 3 --threshold 1 --records 40 "
     "--goal 0.5 --region mu=-1:1 --truths 3 --seed 0 --no-learn --out p.json --plot p.png",
     "plan B --epsilon 1 --truths 3 --learned-to out5 --json",
-    "calibrate B --plan P --datasets 10 --draws 9 --method nearest --seed 1 --plot c.png --netcdf c.nc --json",
-    "calibrate B --mechanism private-summary --epsilon 1 --unit record --records 40 --datasets 10 --method nearest "
-    "--model sample_models:batched --simulations 0 --region mu=-1:1",
+    "calibrate B --mechanism nearest --accept 3 --epsilon 1 --unit record --datasets 10 --seed 1 --plot c.png "
+    "--netcdf c.nc --json",
+    "calibrate B --epsilon 1 --datasets 10 --draws 9 --method nearest --records 40 --model sample_models:batched "
+    "--simulations 0 --region mu=-1:1",
     "bank show B --verify --json",
     "bank merge B B2 --to out6",
     "release B Y.npy --ledger L --dataset d --out r.json --epsilon 1 --accept 3 --threshold 1 --noise fast --request q "

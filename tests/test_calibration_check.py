@@ -541,11 +541,34 @@ def test_the_command_checks_a_plan_or_a_mechanism(tmp_path):
     assert plot.stat().st_size > 5000
     with xarray.open_datatree(netcdf) as tree:
         assert np.array_equal(tree["calibration"]["place"], expected.places)
-    run = command(bank.path, "--epsilon", 20, "--datasets", 100, "--method", "nearest", "--region", "theta_1=0:0.5",
-                  "--json")  # fmt: skip
+    run = command(bank.path, "--epsilon", 20, "--datasets", 300, "--draws", 200, "--method", "nearest", "--region",
+                  "theta_1=0:0.5", "--json")  # fmt: skip
     values = json.loads(run.stdout)
     assert values["mechanism"] == abcdp.PrivateSummary(20.0).to_json()
     assert (values["region"], values["calibrated"], run.returncode) == ({"theta_1": [0.0, 0.5]}, False, 1)
+
+
+def test_a_strangers_plan_is_read_with_care(tmp_path):
+    """Whatever a file says that is no plan is refused by name; what it says of privacy is computed anew."""
+    bank = abcdp.simulate(ONE, MEAN, draws=60, records=RECORDS, seed=1)
+    made = abcdp.plan(bank, epsilon=2.0, unit=UNIT, mechanisms=["nearest"], accept=5, truths=5)
+    for wrong, words in (
+        ({"records": "50"}, "records='50'"),
+        ({"records": -1}, "records=-1"),
+        ({"records": 20}, "pass model="),
+        ({"unit": {"records": 0}}, "not a plan"),
+        ({"unit": 3}, "not a plan"),
+        ({"region": {"mu": ["low", "high"]}}, "region of 'mu'"),
+        ({"region": {"nu": [0, 1]}}, "region names 'nu'"),
+        ({"region": 3}, "not a plan"),
+        ({"bank": 3}, "another bank"),
+        ({"bank": "0" * 64, "learned": True, "made_with": []}, "another bank"),
+        ({"candidates": None}, "not a plan"),
+        ({"mechanism": {"type": "nearest", "epsilon": -1, "accept": 5}}, "not a plan"),
+    ):
+        (tmp_path / "plan.json").write_text(json.dumps(made.to_json() | wrong))
+        with pytest.raises(PlanError, match=words):
+            abcdp.check_calibration(bank, abcdp.Plan.load(tmp_path / "plan.json"), datasets=10)
 
 
 def test_the_command_refuses(tmp_path, one):

@@ -180,7 +180,11 @@ class Plan:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Return a plan from its file."""
-        return cls.from_json(_read(path))
+        values = _read(path)
+        try:
+            return cls.from_json(values)
+        except PlanError as error:
+            raise PlanError(f"{path}: {error}") from None
 
 
 def planned_mechanism(path: str | os.PathLike[str], bank: Bank | None = None) -> Mechanism:
