@@ -81,7 +81,7 @@ AREAS = {
     "noisy pairs": ("pairs", "other_statistics or left_out"),
     "local": ("local", "left_out_and_counted or held_out_draws or share_a_path"),
     "predictive": ("predictive", "own_simulation or under_a_fitted_law"),
-    "calibration check": ("calibration_check", "own_draw or discrete or bands_hold"),
+    "calibration check": ("calibration_check", "own_draw or discrete or unlikeliest"),
     "hostile": ("hostile_settings", ""),
     "refusals": ("distances", "refused"),
     "auditor": (
