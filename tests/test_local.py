@@ -223,7 +223,7 @@ def test_data_of_another_size_than_the_banks(coin_bank, records, with_model):
         release = public_release(coin_bank, data, abcdp.PrivateSummary(20.0, norm="l1"), unit=UNIT, seed=number)
         assert sizes_of(release, coin_bank) == (records,)
         model = COINS if with_model else None
-        tree = abcdp.posterior(release, coin_bank, method="local", model=model, simulations=1000, draws=2000)
+        tree = abcdp.posterior(release, coin_bank, method="local", model=model, simulations=2000, draws=2000)
         assert tree.attrs["trusted"], tree.attrs["reasons"]
         found = draws_of(tree)
         for k, prior in enumerate(COINS.prior.values()):

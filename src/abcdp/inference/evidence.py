@@ -28,7 +28,6 @@ NONE_ACCEPTED = (
 )
 NO_SUMMARY = "the release has accepted draws and no noisy summary, which this method starts from."
 
-_NOISE_DRAWS = 4096  # that tell the variances of a law
 _MOST_HELD = 1 << 24  # numbers of summaries that stay in memory
 _ALONE = 2.0  # effective draws below which one of them decides
 
@@ -183,12 +182,6 @@ class Evidence:
         if self.likelihoods is None:
             raise ReleaseError(NO_SUMMARY)
         return self.likelihoods()
-
-    @cached_property
-    def noise_variances(self) -> FloatArray:
-        """The variance of the noise of each number, as draws of its law tell it."""
-        nothing = np.zeros((_NOISE_DRAWS, len(self.released.centre)))
-        return np.asarray(self.released.noised(nothing, np.random.default_rng(0)).var(axis=0))
 
     @cached_property
     def effective_size(self) -> float:

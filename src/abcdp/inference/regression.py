@@ -57,7 +57,7 @@ class RegressionAdjustment(PosteriorMethod):
         there = evidence.working(needed)
         if there < needed:
             return f"{there} draws are too few for a regression"
-        return size_matters(evidence.sizes, bank, evidence.noise_variances)
+        return size_matters(evidence.sizes, bank, evidence.released)
 
     def infer(
         self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator

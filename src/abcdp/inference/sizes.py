@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.errors import AbcdpError
+from abcdp.inference.evidence import Noisy
 from abcdp.mechanisms.private_summary import SummaryCalibration
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
@@ -61,13 +61,14 @@ def _squared(release: Release) -> float:
     return float(release.summary.law.variance(len(steps), whole=True) * (steps**2).sum())
 
 
-def size_matters(sizes: tuple[int, ...], bank: Bank, noise: FloatArray) -> str | None:
-    """Return in words that data of another size vary otherwise than the bank's, beside noise of these variances."""
+def size_matters(sizes: tuple[int, ...], bank: Bank, released: Noisy) -> str | None:
+    """Return in words that data of another size vary otherwise than the bank's, beside the released noise."""
     if not sizes or sizes == (bank.records,):
         return None
     kept = bank.covariances()
     if kept is None:
         return None
+    noise = released.variances
     varies = np.einsum("nii->ni", kept.matrices).mean(axis=0)
     size = min(sizes, key=lambda one: abs(math.log(one / bank.records)))
     worst = max(abs(bank.records / size - 1.0) * float((varies / np.maximum(noise, 1e-300)).max()), 0.0)

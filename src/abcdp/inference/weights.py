@@ -30,7 +30,7 @@ class NoiseAwareWeights(PosteriorMethod):
             return None
         if evidence.effective_size < ENOUGH:
             return f"only {evidence.effective_size:.0f} effective draws of the bank explain the released summary"
-        return size_matters(evidence.sizes, bank, evidence.noise_variances)
+        return size_matters(evidence.sizes, bank, evidence.released)
 
     def infer(
         self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator
