@@ -80,6 +80,7 @@ def test_a_bank_on_s3_is_the_bank_of_a_folder(bucket, tmp_path):
     read.verify()
     assert np.array_equal(read.rows, here.rows)
     assert sorted(files(direct)) == [
+        "shared/modelers/bank/covariance/7-000000-64.parquet",
         "shared/modelers/bank/manifest.json",
         *(f"shared/modelers/bank/shards/7-{n:06d}.parquet" for n in range(5)),
     ]
@@ -98,7 +99,8 @@ def test_a_run_on_s3_resumes(bucket):
     assert abcdp.simulate(batched, MEAN, to=url("bank"), **SMALL).digest == digest
     after = files(direct)
     kept = [name for name in before if before[name] == after[name]]
-    assert sorted(kept) == [f"shared/bank/shards/7-00000{n}.parquet" for n in (0, 4)]
+    shards = [f"shared/bank/shards/7-00000{n}.parquet" for n in (0, 4)]
+    assert sorted(kept) == ["shared/bank/covariance/7-000000-64.parquet", *shards]
 
 
 def test_faults_on_s3_are_named(bucket):

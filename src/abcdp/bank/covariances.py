@@ -79,7 +79,7 @@ class Covariances:
 def draws_with_covariances(header: Header, draws: int) -> int:
     """Return of how many draws of a bank, the first ones, covariances are kept."""
     width = header.width
-    if not isinstance(header.distance, MeanDistance) or width > MOST_NUMBERS:
+    if not isinstance(header.distance, MeanDistance) or not header.distance.has_summary or width > MOST_NUMBERS:
         return 0
     return min(draws, max(_FEWEST, draws // _EVERY), _MOST_DRAWS, _MOST_BYTES // (4 * width * (width + 1)))
 

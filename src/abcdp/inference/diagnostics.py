@@ -12,22 +12,21 @@ from abcdp.inference.evidence import Evidence
 STRANGE = "no simulation looks like the released summary: the model, its prior or the units of the records may be wrong"
 UNLIKELY = "next to no dataset simulated at its draws would be released with numbers like these"
 
-_ROWS, _PRETENDED = 4000, 200  # draws of the bank, and how many of these play the released summary
+_ROWS = 4000  # draws of the bank, half of which play the released summary
 _VALUES = 1 << 22  # numbers held at once
 _MOST_NUMBERS = 1000  # of a summary: the time goes with their cube
 _FEWEST = 100  # draws below which nothing can be said
-_FURTHER = 1.5  # times the furthest of the pretended: beyond chance, unless their distances scatter more than that
+_FURTHER = 1.5  # times the furthest of the pretended: beyond chance
 _NEAREST, _FAILED = 100, 0.1  # draws around an answer, and the share of them that may have failed
 _MOST = 200_000  # draws that are looked at
 _RARE = 2e-3  # predictive p-value below which an answer is not believed
 
 
-def strangeness(evidence: Evidence, rng: np.random.Generator) -> tuple[float, float] | None:
+def strangeness(evidence: Evidence, rng: np.random.Generator) -> float | None:
     """Return how far the released summary lies from its nearest simulation, over the most that simulations do.
 
-    And what is beyond chance: of few numbers, distances to the nearest differ by large factors. Simulations with fresh
-    noise play it, and are compared with the same. None where these are too few, summaries too long, or fresh noise
-    cannot be drawn.
+    Simulations with fresh noise play it, and are compared with the same. None where these are too few, summaries too
+    long, or fresh noise cannot be drawn.
     """
     summary = evidence.released
     width = len(summary.values)
@@ -37,14 +36,14 @@ def strangeness(evidence: Evidence, rng: np.random.Generator) -> tuple[float, fl
     if len(rows) < 2 * _FEWEST:
         return None
     rows = rows[rng.permutation(len(rows))]
-    pretended = summary.noised(rows[:_PRETENDED], rng)
+    half = len(rows) // 2
+    pretended = summary.noised(rows[:half], rng)
     seen = summary.noised(rows, rng)
     values, vectors = np.linalg.eigh(np.cov(seen.T).reshape(width, width))
     white = vectors / np.sqrt(np.maximum(values, 1e-9 * max(float(values[-1]), 1e-300)))
-    others = rows[_PRETENDED:] @ white
+    others = rows[half:] @ white
     apart = _nearest(np.concatenate([summary.centre[None], pretended]) @ white, others)
-    logs = np.log(np.maximum(apart, 1e-300))
-    return float(np.exp(logs[0] - logs[1:].max())), max(_FURTHER, float(np.exp(logs[1:].std())))
+    return float(apart[0] / max(float(apart[1:].max()), 1e-300))
 
 
 def _nearest(points: FloatArray, others: FloatArray) -> FloatArray:
@@ -80,9 +79,9 @@ def unlikely(answer: Answer) -> bool:
 def reasons_against(evidence: Evidence, bank: Bank, answer: Answer, rng: np.random.Generator) -> tuple[str, ...]:
     """Return what speaks against an answer, in words: of a summary that no draw explains, the more telling reason."""
     found = []
-    times, chance = (None if evidence.summary is None else strangeness(evidence, rng)) or (0.0, 1.0)
-    if times > chance:
-        found.append(f"{STRANGE} (it lies {times:.2g} times as far from the nearest as any of them would)")
+    strange = None if evidence.summary is None else strangeness(evidence, rng)
+    if strange is not None and strange > _FURTHER:
+        found.append(f"{STRANGE} (it lies {strange:.2g} times as far from the nearest as any of them would)")
     elif unlikely(answer):
         found.append(f"{UNLIKELY}: the model may be wrong about these data, or the answer is")
     failed = failed_near(bank, answer.theta)

@@ -51,7 +51,7 @@ class FreshSimulations:
         bank, width = self._bank, self._bank.header.width
         rows, fine = np.zeros((len(theta), width)), np.zeros(len(theta), dtype=np.bool_)
         some = np.zeros(len(theta), dtype=np.bool_)
-        if covariances and isinstance(bank.distance, MeanDistance):
+        if covariances and isinstance(bank.distance, MeanDistance) and bank.distance.has_summary:
             some[:: max(1, len(theta) // covariances)] = True
         numbers: list[int] = []
         kept: list[FloatArray] = []

@@ -49,7 +49,6 @@ _TINY = 1e-4  # of the noise's variance: what a covariance lacks to be regular i
 _MISFIT = 1.3  # of what the fit leaves over, against how datasets vary
 _FEWEST_RECORDS = 100  # of which a mean is normal
 _MATTERS = 0.05  # share of the draws below which a part of an answer is not judged
-_STEEP = 0.3  # change of log standard deviations over that of the answer
 _OTHER_SIZE = 0.05  # by how much a covariance is scaled before it must be known that it can be
 _EDGE = 0.05  # share of the draws where nothing was fitted
 _FAILED = 0.1  # share of the simulations
@@ -349,8 +348,6 @@ class _Search:
         """Return what is known about an answer, and the reasons not to trust it."""
         law, edge = self._law, float((self._outside(found.z) > 0).mean())
         noise, other = np.diag(self._noise), (surrogate.times - 1.0) * self._law.varies
-        around = Region(found.z.mean(axis=0), np.cov(found.z.T).reshape(self.region.covariance.shape))
-        steep = float(np.linalg.norm(surrogate.slopes.T @ around.factor, axis=1).max())
         misfit = self._ratio(self.mean.residual + other + noise, law.varies + other + noise)
         fresh = self._fresh
         failed = 0.0 if fresh is None or not fresh.spent else fresh.failed / fresh.spent
@@ -358,7 +355,6 @@ class _Search:
             "method": "local synthetic likelihood",
             "misfit": misfit,
             "covariance": law.source,
-            "steepness": steep,
             "rounds": self.rounds,
             "fitted_simulations": self.mean.effective,
             "widened": self.mean.wide,
@@ -369,11 +365,6 @@ class _Search:
             (
                 misfit > _MISFIT,
                 f"the local fit misses: what it leaves over varies {misfit:.2g} times as much as datasets do",
-            ),
-            (
-                steep > _STEEP,
-                f"how far summaries vary changes by {steep:.0%} from the middle of the answer to its end, where "
-                "records are nearly all alike: too fast for a normal law",
             ),
             (edge > _EDGE, f"{edge:.0%} of the draws lie outside of where the local fit was made"),
             (found.share < _SLOW, f"its chains move slowly: an end is worth {found.share:.2f} independent draws"),
@@ -407,8 +398,7 @@ def _mixed(parts: list[Answer], places: int) -> Answer:
     theta = np.concatenate([part.theta for part in parts])
     some = [part for part in parts if len(part.theta) > _MATTERS * len(theta)]
     notes = some[0].diagnostics | {"places": places}
-    for name in ("misfit", "steepness"):
-        notes[name] = max(part.diagnostics[name] for part in some)
+    notes["misfit"] = max(part.diagnostics["misfit"] for part in some)
     notes["effective_sample_size"] = sum(part.diagnostics["effective_sample_size"] for part in parts)
     reasons = dict.fromkeys(reason for part in some for reason in part.reasons)
     law = FittedLaw(tuple(fit for part in parts if isinstance(part.law, FittedLaw) for fit in part.law.fits))
