@@ -41,13 +41,15 @@ _RIDGE = 1e-10
 
 
 def predicted(answer: Answer, evidence: Evidence, bank: Bank, rng: np.random.Generator) -> Predicted | None:
-    """Return what an answer predicts; None where a bank has no summaries, or too few of them to say it.
+    """Return what an answer predicts; None where a bank has no summaries, too few of them, or noise has no draws.
 
     The p-value is how often, over the draws, the summary of another dataset at the same draw lies at least as far from
     what is expected there as the released one, in the metric of how they vary. For one draw of the exact posterior that
     is uniform if the model is right. Its average over the draws is therefore below any a in at most 2 a of cases (Meng
     1994), and in nearly a of them where numbers are many more than parameters.
     """
+    if not len(answer.theta) or (evidence.summary is not None and evidence.summary.no_draws is not None):
+        return None
     law = answer.law or NearDraws.of(answer, evidence, bank, rng)
     if law is None:
         return None
