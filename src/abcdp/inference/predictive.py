@@ -48,7 +48,9 @@ def predicted(answer: Answer, evidence: Evidence, bank: Bank, rng: np.random.Gen
     is uniform if the model is right. Its average over the draws is therefore below any a in at most 2 a of cases (Meng
     1994), and in nearly a of them where numbers are many more than parameters.
     """
-    if not len(answer.theta) or (evidence.summary is not None and evidence.summary.no_draws is not None):
+    if not len(answer.theta) or not np.isfinite(answer.theta).all():  # a method of one's own may answer anything
+        return None
+    if evidence.summary is not None and evidence.summary.no_draws is not None:
         return None
     law = answer.law or NearDraws.of(answer, evidence, bank, rng)
     if law is None:
