@@ -129,10 +129,14 @@ class BankDraws:
 
 
 class Shared:
-    """What methods compute once for all observations that meet the same draws and the same law of noise."""
+    """What methods compute once for all observations that meet the same draws and the same law of noise.
 
-    def __init__(self, seed: tuple[int, ...], lock: Lock) -> None:
+    `of_draws` is what those share that meet the same draws, whatever the noise.
+    """
+
+    def __init__(self, seed: tuple[int, ...], lock: Lock, of_draws: Shared | None = None) -> None:
         self._seed, self._lock = seed, lock
+        self.of_draws = self if of_draws is None else of_draws
         self._made: dict[str, Any] = {}
 
     def once(self, name: str, make: Callable[[np.random.Generator], T]) -> T:
@@ -226,6 +230,10 @@ class Evidence:
         A planner makes it once for all its observations.
         """
         return make(rng) if self.shared is None else self.shared.once(name, make)
+
+    def once_for_draws(self, name: str, make: Callable[[], T]) -> T:
+        """Return what follows from the draws alone, `left_out` among them: made once for all laws of noise too."""
+        return make() if self.shared is None else self.shared.of_draws.once(name, lambda _: make())
 
 
 def check_summary(summary: Noisy, bank: Bank) -> None:
