@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.compare import TOLERANCE, read, regressions
@@ -21,10 +22,10 @@ STUDIES = ["answers"]  # of what is right, not of what is fast: asked for by nam
 ALL = MEASURED + WRITTEN
 
 
-def run(names: list[str], folder: Path, quick: bool = False, full: bool = False) -> None:
+def run(names: list[str], folder: Path, quick: bool = False, full: bool = False, only: Sequence[str] = ()) -> None:
     """Run these benchmarks and keep their results in a folder; some can be shortened, and studies can be long."""
     for name in names:
-        options = {"quick": quick} if name == "machines" else {"full": full} if name in STUDIES else {}
+        options = {"quick": quick} if name == "machines" else {"full": full, "only": only} if name in STUDIES else {}
         importlib.import_module(f"bench.{name}").main(folder, **options)
 
 
@@ -37,12 +38,13 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="a part of machines, in a minute")
     parser.add_argument("--full", action="store_true", help=f"all of a study ({', '.join(STUDIES)}), not a part of it")
+    parser.add_argument("--only", nargs="+", default=(), metavar="kind", help="problems of these kinds, of a study")
     chosen = parser.parse_args()
     unknown = [name for name in chosen.names if importlib.util.find_spec(f"bench.{name}") is None]
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}")
     if not chosen.compare:
-        run(chosen.names or ALL, RESULTS, chosen.quick, chosen.full)
+        run(chosen.names or ALL, RESULTS, chosen.quick, chosen.full, chosen.only)
         return 0
     with tempfile.TemporaryDirectory() as place:
         run([name for name in chosen.names or MEASURED if name not in WRITTEN], Path(place), chosen.quick)

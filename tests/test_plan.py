@@ -260,6 +260,28 @@ def test_a_private_summary_is_judged_by_the_posterior_that_its_release_gives(ban
     assert (tree.attrs["method"] == "regression adjustment") == (support is not None)
 
 
+def test_a_local_fit_is_judged_as_it_would_answer(bank):
+    """The quick fits of a planner have the errors and widths of the answer that a release would get."""
+    draws = Draws(bank)
+    truths = simulated_datasets(draws, 6, region={}, model=None, records=1000, seed=4)
+    trial = Trial(draws, None, records=1000, unit=UNIT, seed=4)
+    setting = Setting(PrivateSummary(1.0), 400)
+    found = trial.run(truths, [setting], False)
+    form = public_release(bank, np.zeros(1000), PrivateSummary(1.0), unit=UNIT, seed=0)
+    for k, row in enumerate(truths.rows):
+        release = replace(form, summary=trial.released(truths, k, setting))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PosteriorWarning)
+            tree = abcdp.posterior(release, bank, draws=1000, seed=4, method="local")
+        sample = np.stack([tree["posterior"][name].values[0] for name in bank.parameters], axis=1)
+        error, _ = measured(sample, bank.theta[row], bank.theta)
+        assert math.sqrt(found[k, 0, 0]) == pytest.approx(math.sqrt(error), abs=0.05)
+    few = trial.run(truths, [setting, Setting(Nearest(1.0, 10), 10)], False, fits=2)
+    assert np.isnan(few[2:, 0]).all()  # not fitted, and not counted
+    assert np.isfinite(few[:2, 0, 0]).all()
+    assert np.isfinite(few[:, 1, 0]).all()
+
+
 def own(simulated, observed):
     return abs(simulated.mean() - observed.mean())
 

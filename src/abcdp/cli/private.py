@@ -263,7 +263,9 @@ def report(
     release: Annotated[Path, typer.Argument(help="The file of the release.")],
     bank: Annotated[str, typer.Option(help="The folder or URL of its bank.")],
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
-    model: Annotated[str | None, typer.Option(help="The model, as package.module:object, for predicted data.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model, as package.module:object, to simulate around the answer.")
+    ] = None,
     netcdf: Annotated[Path | None, typer.Option(help="Also write the posterior as netCDF.")] = None,
     memory: Memory = 4096,
     as_json: Json = False,
@@ -277,9 +279,10 @@ def report(
     check_results({out: PAGE_SIZE, netcdf: PAGE_SIZE})
     with _working("writing the report"):
         opened = Bank(bank, memory=memory << 20)
-        page = write(release, opened, out, model=find_model(model) if model else None)
+        simulator = find_model(model) if model else None
+        page = write(release, opened, out, model=simulator)
         if netcdf:
-            save_netcdf(posterior(release, opened), netcdf)
+            save_netcdf(posterior(release, opened, model=simulator), netcdf)
     show({"report": str(page)} | ({"netcdf": str(netcdf)} if netcdf else {}), as_json)
 
 

@@ -19,7 +19,6 @@ from abcdp.errors import ReleaseError
 from abcdp.inference.base import PosteriorMethod
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.evidence import Evidence, Sample, Shared
-from abcdp.inference.surrogate import Region
 
 _HELD_OUT = 12  # simulated datasets
 _DRAWS = 200  # of each answer to one
@@ -45,8 +44,13 @@ class Record:
 
     def better_than(self, other: Record) -> float:
         """Return by how many standard errors the score is above another's on the same datasets."""
-        apart = self.scores - other.scores
-        return float(apart.mean() / max(apart.std(ddof=1) / np.sqrt(len(apart)), 1e-12))
+        return leads(self.scores, other.scores)
+
+
+def leads(scores: FloatArray, others: FloatArray) -> float:
+    """Return by how many standard errors scores are above others of the same datasets, 0 where they are the same."""
+    apart = scores - others
+    return float(apart.mean() / max(apart.std(ddof=min(1, len(apart) - 1)) / np.sqrt(len(apart)), 1e-12))
 
 
 class HeldDraws:
@@ -94,12 +98,6 @@ def held_out(
             answer = method.infer(pretended, bank, None, draws=_DRAWS, rng=rng).equally_weighted(_DRAWS, rng)
             low, high = np.quantile(answer.theta, [0.05, 0.95], axis=0)
             truth = sample.theta[place]
-            score = _log_score(coordinates.forth(answer.theta), z[place])
+            score = coordinates.log_score(answer.theta, truth)
             found[method.name].append((score, (low <= truth) & (truth <= high)))
     return {name: Record(*(np.array(part) for part in zip(*each, strict=True))) for name, each in found.items()}
-
-
-def _log_score(draws: FloatArray, truth: FloatArray) -> float:
-    """Return the log density of the truth under Student's law around draws: one dataset does not decide for all."""
-    region = Region(draws.mean(axis=0), np.cov(draws.T).reshape(len(truth), len(truth)))
-    return float(region.log_heavy(truth[None])[0] - np.log(np.diag(region.factor)).sum())

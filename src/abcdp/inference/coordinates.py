@@ -15,6 +15,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._common.support import Part, Support, parts_of
+from abcdp.inference.surrogate import Region
 from abcdp.simulation.model import Model
 
 _KNOTS = 48  # quantiles of a parameter between which its map is a smooth curve
@@ -67,6 +68,12 @@ class Coordinates:
         ends = np.cumsum([_numbers(part) for part in self.parts])[:-1]
         pieces = zip(np.split(values, ends, axis=1), self.parts, strict=True)
         return np.concatenate([_weights(own) if part.simplex else own for own, part in pieces], axis=1)
+
+    def log_score(self, draws: FloatArray, truth: FloatArray) -> float:
+        """Return the log density of a truth under Student's law around draws: one dataset does not decide for all."""
+        z, there = self.forth(draws), self.forth(truth[None])
+        region = Region(z.mean(axis=0), np.cov(z.T).reshape(z.shape[1], z.shape[1]))
+        return float(region.log_heavy(there)[0] - np.log(np.diag(region.factor)).sum())
 
     def plain(self, theta: FloatArray) -> FloatArray:
         """Return as many of the parameters as there are coordinates: the last weight of a simplex follows."""

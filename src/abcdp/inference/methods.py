@@ -17,6 +17,7 @@ from abcdp.inference.local import LocalLikelihood
 from abcdp.inference.nearest import NearestDraws
 from abcdp.inference.predictive import predicted
 from abcdp.inference.regression import RegressionAdjustment
+from abcdp.inference.search import FEWEST_RECORDS
 from abcdp.inference.weights import NoiseAwareWeights
 from abcdp.simulation.model import Model
 
@@ -83,6 +84,14 @@ def choose(name: str, evidence: Evidence, bank: Bank, model: Model | None, draws
     return Choice(METHODS[name], draws, doubt, asked=True)
 
 
+def rivals(evidence: Evidence, bank: Bank, model: Model | None, draws: int) -> tuple[Choice, ...]:
+    """Return what ``"auto"`` takes, and the regression that it measures beside a local fit."""
+    choice, rival = choose("auto", evidence, bank, model, draws), METHODS["regression"]
+    if choice.method is METHODS["local"] and _can(rival, evidence, bank, model):
+        return choice, Choice(rival, draws)
+    return (choice,)
+
+
 def answered(
     name: str, evidence: Evidence, bank: Bank, model: Model | None, draws: int, rng: np.random.Generator
 ) -> tuple[str, Answer]:
@@ -118,6 +127,11 @@ def answered(
     else:
         chosen = rival.name
         answer = infer(Choice(rival, draws, choice.doubt))
+        fewest = min(evidence.sizes or (bank.records,))
+        if fewest < FEWEST_RECORDS:
+            answer = answer.doubted(
+                f"a summary of {fewest} records is not normal enough for a local fit, and a regression stands in for it"
+            )
     held = found[chosen].coverage
     if held < COVERED and answer.diagnostics.get("covariance") != "records":
         answer = answer.doubted(

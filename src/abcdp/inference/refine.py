@@ -16,7 +16,7 @@ import functools
 import math
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +31,11 @@ from abcdp.bank.places import where_they_fail
 from abcdp.bank.status import OK
 from abcdp.errors import PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
+from abcdp.inference.base import Answer
+from abcdp.inference.diagnostics import reasons_against
 from abcdp.inference.evidence import Noisy, Sample
-from abcdp.inference.posterior import bank_of, posterior, summary_of
+from abcdp.inference.posterior import bank_of, evidence_of, posterior, summary_of
+from abcdp.inference.predictive import predicted
 from abcdp.inference.regression import Predictions, adjusted_draws
 from abcdp.inference.resampling import effective_size, resampled_rows
 from abcdp.inference.weights import ENOUGH
@@ -144,15 +147,21 @@ def refine(
     if doubt:
         warnings.warn(doubt, PosteriorWarning, stacklevel=2)
     rows = resampled_rows(found.log_weights(1.0), draws, rng)
+    answer, evidence = Answer(model.from_latent(found.z[rows])), evidence_of(release, used)
+    answer = replace(answer, predicted=predicted(answer, evidence, used, rng))
+    against = reasons_against(evidence, used, answer, rng)
+    for said in against:
+        warnings.warn(said, PosteriorWarning, stacklevel=2)
+    reasons = (*filter(None, [doubt]), *against)
     notes = {
         "method": "refined, noise-aware weights",
         "effective_sample_size": found.reached,
         **about,
         "rung": "exact",
-        "trusted": not doubt,
-        "reasons": doubt,
+        "trusted": not reasons,
+        "reasons": "; ".join(reasons),
     }
-    return as_tree(release, used, model.from_latent(found.z[rows]), {"population_row": rows}, notes)
+    return as_tree(release, used, answer.theta, {"population_row": rows}, notes, answer.predicted, summary.centre)
 
 
 _NOT_CONFIRMED = (

@@ -33,6 +33,7 @@ _SETTLED = 0.5  # standard deviations that a place moves, and log volumes, when 
 _COVARIANCES = 256  # simulated datasets whose records tell a covariance, fewer where summaries are long
 _COVARIANCE_VALUES = 1 << 22  # numbers of these held at once
 _COVARIANCES_NEAR = 12.0  # of them that count, from as far away as that takes
+_COUNTS = 1e-3  # weight, of the largest, below which one is left out
 _REPEATS = 64  # simulations at one place, which show whether that is so
 _BY_CHANCE = 1e-4  # how often they disagree by chance
 _SLACK = 0.1  # by which they may
@@ -41,14 +42,15 @@ _NEAR = 50  # effective simulations that show whether the answer may lie in two 
 _APART = 4.5  # how many times their spread two groups lie apart: of a normal law it is 2.7, of a uniform one 3.5
 _FAR = 5.0  # standard deviations between two places
 _REACH = 6.0  # standard deviations of the prior within which an answer is looked for
-_STARTS, _STEPS = 6, 12  # of the search for a mode
-_DRAWS = 1500  # of importance sampling around it
-_QUICK, _QUICK_ROUNDS, _QUICK_START = 4000, 4, 2.0  # draws, rounds, and how wide to begin, of a quick answer
+_STEPS = 12  # of the search for a mode
+_RISES, _STIFF = 1e-3, 256.0  # of the log posterior, and damping: it ends where no start rises more, or can
+_EFFORT, _QUICK_EFFORT = (6, 3, 1500), (1, 2, 800)  # starts of that, shifts of importance sampling, points of these
+_QUICK, _QUICK_ROUNDS, _QUICK_START = 2000, 4, 2.0  # draws, rounds, and how wide to begin, of a quick answer
 _TINY = 1e-4  # of the noise's variance: what a covariance lacks to be regular is nothing beside it
 
 # beyond these an answer is not trusted
 _MISFIT = 1.3  # of what the fit leaves over, against how datasets vary
-_FEWEST_RECORDS = 100  # of which a mean is normal
+FEWEST_RECORDS = 100  # of which a mean is normal
 _MATTERS = 0.05  # share of the draws below which a part of an answer is not judged
 _OTHER_SIZE = 0.05  # by how much a covariance is scaled before it must be known that it can be
 _EDGE = 0.05  # share of the draws where nothing was fitted
@@ -179,7 +181,8 @@ class _Search:
         self._centre, self._plain = released.centre, place.plain
         self._design, self.region = place.design, start
         self._seen = place.seen
-        self.rounds = self._find() if left_out is None else self._find_quickly(left_out)
+        self._starts, self._shifts, self._points = _EFFORT if left_out is None else _QUICK_EFFORT
+        self.rounds = self._find_quickly(left_out) if left_out is not None else self._find()
         self._law = self._law_there()
 
     def _find(self) -> int:
@@ -205,12 +208,12 @@ class _Search:
 
     def _find_quickly(self, left_out: int) -> int:
         """Find the place among the nearest draws of the bank. Return in how many rounds."""
-        for rounds in range(1, _QUICK_ROUNDS + 1):
+        rounds, before = 0, None
+        while rounds < _QUICK_ROUNDS and (before is None or not self._at_rest(before)):
             before = self.region
             self._design = self._place.nearest(before, left_out)
             self._settle()
-            if self._at_rest(before):
-                break
+            rounds += 1
         return rounds
 
     def quick_answer(self, draws: int, times: float) -> Answer:
@@ -253,7 +256,7 @@ class _Search:
         """Return points around the place and their log weights, with normal noise."""
         covariance = times * self._law.surrogate.covariance + np.diag(self._noise)
         factor = np.linalg.cholesky(covariance)
-        z = self.region.heavy_draws(_DRAWS, self._rng)
+        z = self.region.heavy_draws(self._points, self._rng)
         means, unknown = self.mean.at(z)
         squared = (np.linalg.solve(factor, (self._centre - means).T) ** 2).sum(axis=0) / (1.0 + unknown)
         logs = self.log_prior(z) - 0.5 * squared - 0.5 * len(factor) * np.log1p(unknown) - self.region.log_heavy(z)
@@ -299,12 +302,12 @@ class _Search:
         factor = np.linalg.cholesky(wider * self.mean.residual + np.diag(self._noise + 1e-300))
         self._white = np.linalg.inv(factor)
         found = self._mode()
-        for _ in range(3):
-            z = found.heavy_draws(_DRAWS, self._rng)
+        for _ in range(self._shifts):
+            z = found.heavy_draws(self._points, self._rng)
             weights = np.nan_to_num(self._log_posterior(z) - found.log_heavy(z), nan=-np.inf)
             if not np.isfinite(weights).any():
                 break
-            share = normalised_weights(_flattened(weights, 0.1 * _DRAWS))
+            share = normalised_weights(_flattened(weights, 0.1 * self._points))
             middle = share @ z
             found = Region(middle, ((z - middle) * share[:, None]).T @ (z - middle))
         self.region = found
@@ -318,7 +321,7 @@ class _Search:
     def _mode(self) -> Region:
         """Return the best mode and its width, by damped Gauss-Newton steps from several places at once."""
         region, dimension = self.mean.region, len(self.region.middle)
-        z = np.concatenate([region.middle[None], region.draws(_STARTS - 1, self._rng)])
+        z = np.concatenate([region.middle[None], region.draws(self._starts - 1, self._rng)])
         here, damping, one = self._log_posterior(z), np.ones(len(z)), np.eye(dimension)
         for _ in range(_STEPS):
             gradient, curvature = self._slopes(z)
@@ -326,8 +329,11 @@ class _Search:
             other = z + np.linalg.solve(curvature + ridge[:, :, None] * one, gradient[:, :, None])[:, :, 0]
             there = self._log_posterior(other)
             better = there > here
+            going = np.where(better, there - here > _RISES, damping < _STIFF)
             z, here = np.where(better[:, None], other, z), np.where(better, there, here)
             damping = np.clip(np.where(better, damping / 4.0, damping * 4.0), 1e-4, 1e6)
+            if not going.any():
+                break
         best = z[int(np.argmax(here))][None]
         return Region(best[0], np.linalg.inv(self._slopes(best)[1][0]))
 
@@ -351,21 +357,21 @@ class _Search:
             varies, freedom = self._pure_error(design.z, left, near), 0.5 * self.mean.told
         else:
             varies, freedom = np.cov(repeats.T).reshape(self.mean.residual.shape), len(repeats) - 1.0
-        middle, source, agreement = self.region.middle, "residuals", None
-        surrogate = Surrogate.around(self.mean, self.mean.likely_covariance + lacking, middle, design.z, left, near)
+        middle, agreement = self.region.middle, None
         if self._seen is not None:
             z, covariances = self._seen
             weights = weights_near(z, self.region, _COVARIANCES_NEAR)
+            counts = weights > _COUNTS * weights.max()
+            z, covariances, weights = z[counts], covariances[counts], weights[counts]
             record = np.einsum("n,nij->ij", weights / weights.sum(), covariances)
             there = Surrogate.around(self.mean, record + lacking, middle, z, covariances + lacking, weights)
             agreement = self._ratio(varies, there.covariance)
             denied = self._fresh is not None and self._fresh.model.iid is False
-            slack = (
-                _MISFIT - 1.0 if repeats is None else _SLACK
-            )  # beside neighbours the fit misses too, which is judged
+            slack = _MISFIT - 1.0 if repeats is None else _SLACK  # beside neighbours a fit misses too, which is judged
             if not denied and _agree(agreement, freedom * len(middle), slack):
-                surrogate, source, varies = there, "records", there.covariance
-        return _Law(surrogate, source, agreement, varies)
+                return _Law(there, "records", agreement, there.covariance)
+        residual = self.mean.likely_covariance + lacking
+        return _Law(Surrogate.around(self.mean, residual, middle, design.z, left, near), "residuals", agreement, varies)
 
     def _repeats(self) -> FloatArray | None:
         """Return summaries of datasets simulated at one and the same place."""
@@ -395,7 +401,7 @@ class _Search:
     # -- what speaks against it ---------------------------------------------------------------------------------------
 
     def _judged(self, z: FloatArray, share: float, surrogate: Surrogate) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Return what is known about draws that are worth such a share of independent ones, and reasons against them."""
+        """Return what is known about draws, worth such a share of independent ones, and reasons against them."""
         law, edge = self._law, float((self._outside(z) > 0).mean())
         noise, other = np.diag(self._noise), (surrogate.times - 1.0) * self._law.varies
         misfit = self._ratio(self.mean.residual + other + noise, law.varies + other + noise)
@@ -420,7 +426,7 @@ class _Search:
             (share < _SLOW, f"its chains move slowly: an end is worth {share:.2f} independent draws"),
             (failed > _FAILED, f"{failed:.0%} of the simulations around the answer failed"),
             (
-                min(self._place.sizes) < _FEWEST_RECORDS,
+                min(self._place.sizes) < FEWEST_RECORDS,
                 f"a summary of {min(self._place.sizes)} records is not normal enough for a local fit",
             ),
             (

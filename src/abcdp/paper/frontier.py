@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 TARGET = 1.5  # times the non-private error: what "epsilon to target" reaches
-_TOGETHER = 4  # datasets that are worked on at once
+_TOGETHER = 20  # datasets that are worked on at once: they decide whether a regression or a local fit answers
 _ENOUGH = 20  # datasets for a claim about errors
 _FEWEST = 0.02  # of the accepts asked for: how many draws lie below the smallest threshold tried
 

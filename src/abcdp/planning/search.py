@@ -22,6 +22,7 @@ from abcdp.planning.trial import MEASURES, Draws, Setting, SimulatedDatasets, Tr
 ACCEPTS = (10, 30, 100)
 DRAWS = 1000  # of a posterior from a private summary, where nobody says how many: as abcdp.posterior has it
 FURTHER = (16.0, 64.0, 256.0, 1024.0, 4096.0)  # beyond the curve, until the goal is reached
+_FITS_TRIED, _FITS_MEASURED = 16, 40  # datasets that local fits answer, some 40 ms each: to choose, and to promise
 _NO_NOISE = 1.05  # an error within this factor of that at the largest budget is not the noise's fault
 
 
@@ -59,7 +60,7 @@ class Candidate:
     parameters: 0 is perfect, and the prior alone has about 1. `coverage` is how often the central 90 % interval of the
     posterior's draws holds the truth. `accepts` is the number of these draws. `short` is the probability that the bank
     is too small: that fewer draws are accepted than asked for, or that too few of them carry the weights of a private
-    summary. Where none is accepted, the prior's mean and interval count.
+    summary and no local fit stands in for them. Where none is accepted, the prior's mean and interval count.
 
     `flips` is the probability that noise reverses the decision on a draw, averaged over the bank; None where draws are
     not decided on one by one. With a new threshold after each accept this is the rate of the first threshold only: a
@@ -82,7 +83,8 @@ class Candidate:
 
     @classmethod
     def of(cls, setting: Setting, values: FloatArray, parameters: Sequence[str]) -> Candidate:
-        """Return what observations x measures and the errors of the parameters say."""
+        """Return what observations x measures and the errors of the parameters say, NaN where one was not tried."""
+        values = values[~np.isnan(values[:, 0])]
         measures, squares = values[:, 1 : len(MEASURES)].T, values[:, len(MEASURES) :].T
         rest: list[Any] = [None if np.isnan(column).any() else Estimate.of(column) for column in measures]
         rest.append(tuple(zip(parameters, map(Estimate.root_of, squares), strict=True)))
@@ -228,11 +230,11 @@ class Search:
     ) -> list[Candidate]:
         """Return all candidates at these budgets and numbers of accepts whose noise can be drawn."""
         settings = self.menu.settings(budgets, accepts, self._thresholds, learned=self.trial.learned, draws=draws)
-        return self._run(self.first, [s for s in settings if self.trial.can_draw(s)])
+        return self._run(self.first, [s for s in settings if self.trial.can_draw(s)], _FITS_TRIED)
 
     def measured(self, chosen: Sequence[Candidate]) -> list[Candidate]:
         """Return what to expect of candidates that were chosen by their errors."""
-        return self._run(self.second, [c.setting for c in chosen])
+        return self._run(self.second, [c.setting for c in chosen], _FITS_MEASURED)
 
     def without_noise(self, accepts: Sequence[int]) -> Candidate | None:
         """Return the best candidate of a budget so large that noise plays no part: what privacy is compared with."""
@@ -264,8 +266,8 @@ class Search:
         best = self.measured([least_error(found) for found in each if found])
         return next((c for c in reversed(best) if c.reaches(target)), None)
 
-    def _run(self, observed: SimulatedDatasets, settings: Sequence[Setting]) -> list[Candidate]:
-        values = self.trial.run(observed, settings, self.show)
+    def _run(self, observed: SimulatedDatasets, settings: Sequence[Setting], fits: int) -> list[Candidate]:
+        values = self.trial.run(observed, settings, self.show, fits)
         return [Candidate.of(s, values[:, i], self.draws.bank.parameters) for i, s in enumerate(settings)]
 
     def _thresholds(self, accept: int, count: int) -> tuple[float, ...]:

@@ -20,9 +20,12 @@ from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank, ShardData
 from abcdp.distance import Distance
-from abcdp.errors import NoiseError
+from abcdp.errors import NoiseError, ReleaseError
+from abcdp.inference.contest import leads
+from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.evidence import Evidence, Sample, Shared
-from abcdp.inference.methods import choose
+from abcdp.inference.local import LocalLikelihood
+from abcdp.inference.methods import rivals
 from abcdp.mechanisms import (
     BySummary,
     Calibration,
@@ -45,6 +48,9 @@ _HELD = 1 << 30  # bytes of encoded datasets kept in memory; a larger bank is re
 _BLOCK = 1 << 25  # bytes of encoded datasets compared at once
 _GROUP = 1 << 28  # bytes of distances computed in one pass over a bank that is read again
 _FLIPS = 256  # draws over which the flip probability is averaged, for each of a hundred datasets
+_ANSWERS = ("first choice", "rival")  # to one dataset, where a regression is measured against a local fit
+_LEAD = 1.0  # standard errors by which a regression must score better to be taken
+_SCORED = 20_000  # draws of the prior that tell the coordinates in which answers are scored
 _FLIPPING = {"laplace": "laplace", "exponential": "one-sided"}  # laws whose flip probability is known
 
 
@@ -180,13 +186,14 @@ class Trial:
         self._found: dict[tuple[Mechanism, bool], Calibration] = {}
         self._support = draws.bank.header.support
         self._failed = np.flatnonzero(~draws.fine)
-        self._shared: dict[tuple[Mechanism, bool], Shared] = {}
+        self._shared: dict[tuple[Mechanism | None, bool], Shared] = {}
         self._lock = Lock()
         prior = draws.theta[draws.fine]
         spread = prior.std(axis=0)
         self._spread = np.where(spread > 0, spread, 1.0)
         self._prior = prior.mean(axis=0), (np.quantile(prior, 0.05, axis=0), np.quantile(prior, 0.95, axis=0))
         self._workers = len(os.sched_getaffinity(0))
+        self._coordinates = None if self._support is None else Coordinates.of(prior[:_SCORED], self._support)
 
     def near_and_far(self, observed: SimulatedDatasets) -> FloatArray:
         """Return the distances of the draws to a few simulated datasets."""
@@ -231,12 +238,16 @@ class Trial:
             return False
         return True
 
-    def run(self, observed: SimulatedDatasets, settings: Sequence[Setting], show: bool | None) -> FloatArray:
+    def run(
+        self, observed: SimulatedDatasets, settings: Sequence[Setting], show: bool | None, fits: int = 1 << 31
+    ) -> FloatArray:
         """Return observations x settings x measures, then the errors of the parameters one by one.
 
-        Errors are squared, in units of the prior's spread.
+        Errors are squared, in units of the prior's spread. Where a local fit and a regression both answer, the one
+        counts that scores better on all the observations: :func:`abcdp.posterior` measures that around its answer. Such
+        a setting has NaN beyond so many observations as `fits` says: they take their time.
         """
-        out = np.empty((len(observed), len(settings), len(MEASURES) + len(self._spread)))
+        out = np.full((len(observed), len(settings), len(_ANSWERS), 1 + len(MEASURES) + len(self._spread)), np.nan)
         summaries = list(dict.fromkeys(replace(s, draws=0) for s in settings if _is_summary(s)))
         compared = len(summaries) < len(settings)
         # with all rows in memory a pass is free; else it serves as many observations as memory allows
@@ -247,11 +258,18 @@ class Trial:
                 some = observed.part(start, start + group)
                 distances = self._distances(some, pool) if compared else [None] * len(some)
                 evidence = self._evidence(some, summaries, pool)
-                tasks = [pool.submit(self._one, some, k, distances[k], evidence[k], settings) for k in range(len(some))]
+                tasks = [
+                    pool.submit(self._one, some, k, distances[k], evidence[k], settings, fits=start + k < fits)
+                    for k in range(len(some))
+                ]
                 for k, task in enumerate(tasks):
                     out[start + k] = task.result()
                     advance(1)
-        return out
+        fitted = np.isnan(out[:, :, 0, 0]).any(axis=0)
+        out[fits:, fitted] = np.nan  # where some were not, the others say nothing about the average
+        scores, rest = out[:fits, ..., 0], out[..., 1:]
+        chosen = [int(leads(scores[:, i, 1], scores[:, i, 0]) > _LEAD) for i in range(len(settings))]
+        return rest[:, np.arange(len(settings)), chosen]
 
     def _distances(self, observed: SimulatedDatasets, pool: ThreadPoolExecutor) -> FloatArray:
         """Return the distances of all draws to each observation, in one pass over the bank."""
@@ -283,12 +301,15 @@ class Trial:
             summary=summary,
             likelihoods=lambda: likelihoods,
             left_out=row,
+            sizes=(self._records,) if row < 0 else (),  # draws of the bank are as large as the bank's
             shared=self._shared_by(setting),
         )
 
     def _shared_by(self, setting: Setting) -> Shared:
         """Return what all observations share that are released in the same way."""
-        return self._shared.setdefault((setting.mechanism, setting.learned), Shared((self._seed, 5), self._lock))
+        seed = self._seed, 5
+        of_draws = self._shared.setdefault((None, setting.learned), Shared(seed, self._lock))
+        return self._shared.setdefault((setting.mechanism, setting.learned), Shared(seed, self._lock, of_draws))
 
     def released(self, observed: SimulatedDatasets, k: int, setting: Setting) -> ReleasedSummary:
         """Return a private summary of an observation."""
@@ -318,8 +339,10 @@ class Trial:
         distances: FloatArray | None,
         summaries: Mapping[Setting, Evidence],
         settings: Sequence[Setting],
+        *,
+        fits: bool,
     ) -> FloatArray:
-        """Return the measures of each setting on one observation."""
+        """Return the measures of each setting on one observation, NaN where it would take a fit that is not made."""
         allowed = self._allowed(observed, k)
         scans = (
             None
@@ -328,7 +351,7 @@ class Trial:
         )
         rng = np.random.default_rng(self._seed)
         start = rng.bit_generator.state
-        out = np.empty((len(settings), len(MEASURES) + len(self._spread)))
+        out = np.full((len(settings), len(_ANSWERS), 1 + len(MEASURES) + len(self._spread)), np.nan)
         for i, setting in enumerate(settings):
             if _is_summary(setting):
                 evidence, flips = summaries[replace(setting, draws=0)], math.nan
@@ -338,19 +361,36 @@ class Trial:
                 evidence = Evidence(draws=self._draws, accepted=scans.accepted(calibration))
                 flips = scans.flips(calibration)
             rng.bit_generator.state = start  # the same random numbers for all, without the cost of seeding again
-            theta, short = self._posterior(evidence, setting, rng)
-            squares, coverage = self._score(theta, observed.theta[k])
-            out[i] = float(np.mean(squares)), coverage, len(theta), flips, short, *squares
+            truth = observed.theta[k]
+            for j, (theta, short) in enumerate(self._posteriors(evidence, setting, rng, fits)):
+                squares, coverage = self._score(theta, truth)
+                score = self._log_score(theta, truth) if _is_summary(setting) else 0.0
+                out[i, j:] = score, float(np.mean(squares)), coverage, len(theta), flips, short, *squares
         return out
 
-    def _posterior(self, evidence: Evidence, setting: Setting, rng: np.random.Generator) -> tuple[FloatArray, bool]:
-        """Return the draws that abcdp.posterior would make, none where there are none, and if the bank is too small."""
+    def _posteriors(
+        self, evidence: Evidence, setting: Setting, rng: np.random.Generator, fits: bool
+    ) -> Iterator[tuple[FloatArray, bool]]:
+        """Yield the draws that abcdp.posterior would make, none where there are none, and if the bank is too small.
+
+        Where it would measure a regression against a local fit, those of both, and nothing where none `fits`.
+        """
         if evidence.reason_empty is not None:
-            return self._draws.theta[:0], True
+            yield self._draws.theta[:0], True
+            return
         bank = self._of(setting).bank
-        choice = choose("auto", evidence, bank, None, setting.draws)
-        theta = choice.infer(evidence, bank, None, rng).theta
-        return theta, choice.doubt is not None or len(theta) < setting.draws
+        choices = rivals(evidence, bank, None, setting.draws)
+        if not fits and choices[0].method.name == LocalLikelihood.name:
+            return
+        for choice in choices:
+            try:
+                answer = choice.infer(evidence, bank, None, rng)
+            except ReleaseError:
+                if choice.method.name != LocalLikelihood.name:
+                    raise
+                continue  # no local fit could be made: the regression counts
+            doubted = answer.reasons if choice.method.name == LocalLikelihood.name else choice.doubt
+            yield answer.theta, bool(doubted) or len(answer.theta) < setting.draws
 
     def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[FloatArray, float]:
         """Return the squared errors of the mean and the share of parameters inside the central 90 % interval.
@@ -360,6 +400,10 @@ class Trial:
         mean, (low, high) = self._prior if len(theta) == 0 else _mean_and_interval(theta)
         squares = np.asarray(((mean - truth) / self._spread) ** 2)
         return squares, float(np.mean((low <= truth) & (truth <= high)))
+
+    def _log_score(self, theta: FloatArray, truth: FloatArray) -> float:
+        """Return the log score of the truth under draws, 0 where nothing is to be compared."""
+        return 0.0 if self._coordinates is None or not len(theta) else self._coordinates.log_score(theta, truth)
 
 
 class _Scans:

@@ -36,7 +36,8 @@ def report(
 ) -> Path:
     """Write the report of a release as one HTML file, and return its path.
 
-    `model` adds data simulated from the posterior; for a built-in model it is found by its name.
+    With a `model` the posterior may simulate around its answer, as :func:`abcdp.posterior` does, and data that it
+    predicts are shown; those of a built-in model are shown without being asked for.
     """
     from jinja2 import Environment, PackageLoader, select_autoescape
 
@@ -60,7 +61,7 @@ def report(
     values["how"], values["interval"] = in_words(release)
     values["failures"] = failures_and_where(used)
     if release.accepted or release.summary is not None:
-        tree, values["doubts"] = _posterior_and_doubts(release, used)
+        tree, values["doubts"] = _posterior_and_doubts(release, used, model)
         values["method"] = tree.attrs["method"]
         values["draws"] = tree["posterior"].sizes["draw"]
         values["effective"] = tree.attrs.get("effective_sample_size")
@@ -90,11 +91,11 @@ def report(
     return path
 
 
-def _posterior_and_doubts(release: Release, bank: Bank) -> tuple[Any, list[str]]:
+def _posterior_and_doubts(release: Release, bank: Bank, model: Model | None) -> tuple[Any, list[str]]:
     """Return the posterior and what it warns of, which the page says; other warnings go on."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        tree = posterior(release, bank)
+        tree = posterior(release, bank, model=model)
     for one in told:
         if not issubclass(one.category, PosteriorWarning):
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
