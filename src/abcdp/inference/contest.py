@@ -20,7 +20,7 @@ from abcdp.inference.base import PosteriorMethod
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.evidence import Evidence, Sample, Shared
 
-_HELD_OUT = 12  # simulated datasets
+_HELD_OUT = 32  # simulated datasets
 _DRAWS = 200  # of each answer to one
 _MOST = 20_000  # draws of the bank that are looked at
 

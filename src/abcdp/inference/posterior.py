@@ -12,6 +12,7 @@ import numpy as np
 
 from abcdp._common.checks import is_whole
 from abcdp._common.support import Support, as_support
+from abcdp._common.threads import one_blas_thread
 from abcdp.bank import Bank
 from abcdp.bank.failures import drawn_where_draws_fail, failures_and_where
 from abcdp.distance import LearnedSummary
@@ -146,8 +147,9 @@ def inferred(
     evidence: Evidence, bank: Bank, model: Model | None, method: str, draws: int, rng: np.random.Generator
 ) -> tuple[str, Answer]:
     """Return which method answered, and its answer, with all that speaks against it: of a release or of a rehearsal."""
-    name, answer = answered(method, evidence, bank, model, draws, rng)
-    return name, answer.doubted(*reasons_against(evidence, bank, answer, rng))
+    with one_blas_thread():
+        name, answer = answered(method, evidence, bank, model, draws, rng)
+        return name, answer.doubted(*reasons_against(evidence, bank, answer, rng))
 
 
 def _in_words(reasons: tuple[str, ...], name: str, model: Model | None) -> str | None:

@@ -22,7 +22,7 @@ from abcdp.planning.trial import MEASURES, Draws, Setting, SimulatedDatasets, Tr
 ACCEPTS = (10, 30, 100)
 DRAWS = 1000  # of a posterior from a private summary, where nobody says how many: as abcdp.posterior has it
 FURTHER = (16.0, 64.0, 256.0, 1024.0, 4096.0)  # beyond the curve, until the goal is reached
-_FITS_TRIED, _FITS_MEASURED = 16, 40  # datasets that local fits answer, some 40 ms each: to choose, and to promise
+_FITS_TRIED, _FITS_MEASURED = 10, 30  # datasets that local fits answer, some 40 ms each: to choose, and to promise
 _NO_NOISE = 1.05  # an error within this factor of that at the largest budget is not the noise's fault
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.progress import progress as progress_bar
+from abcdp._common.threads import one_blas_thread
 from abcdp.bank import Bank, ShardData
 from abcdp.distance import Distance
 from abcdp.errors import NoiseError, ReleaseError
@@ -253,7 +254,11 @@ class Trial:
         # with all rows in memory a pass is free; else it serves as many observations as memory allows
         most = _GROUP // (8 * self._draws.count * max(1, compared + len(summaries)))
         group = 2 * self._workers if self._draws.small else max(self._workers, most)
-        with ThreadPoolExecutor(self._workers) as pool, progress_bar("planning", len(observed), show) as advance:
+        with (
+            one_blas_thread(),
+            ThreadPoolExecutor(self._workers) as pool,
+            progress_bar("planning", len(observed), show) as advance,
+        ):
             for start in range(0, len(observed), group):
                 some = observed.part(start, start + group)
                 distances = self._distances(some, pool) if compared else [None] * len(some)
@@ -402,8 +407,10 @@ class Trial:
         return squares, float(np.mean((low <= truth) & (truth <= high)))
 
     def _log_score(self, theta: FloatArray, truth: FloatArray) -> float:
-        """Return the log score of the truth under draws, 0 where nothing is to be compared."""
-        return 0.0 if self._coordinates is None or not len(theta) else self._coordinates.log_score(theta, truth)
+        """Return the log score of the truth under draws, 0 where there is no scale or they are too few for a spread."""
+        if self._coordinates is None or len(theta) < 2 * theta.shape[1]:
+            return 0.0
+        return self._coordinates.log_score(theta, truth)
 
 
 class _Scans:

@@ -1,0 +1,18 @@
+"""How many threads the linear algebra of numpy may use."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context in which a matrix product is one thread's work.
+
+    For thousands of small ones: threads of BLAS wait for each other by spinning, and where there are threads of one's
+    own already, a plan took five times as long.
+    """
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    return limits
