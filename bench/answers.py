@@ -211,7 +211,7 @@ def study(
     spread = bank.theta[bank.fine].std(axis=0)
 
     def answer(number: int) -> dict[str, Any]:
-        rng = np.random.default_rng([11, number])
+        rng = np.random.default_rng([17, number])
         truth = model.draw(1, rng)
         records = model.run(truth, bank.records, rng)[0][0] if data is None else data(truth, rng)
         release = public_release(bank, records, mechanism, unit=UNIT, seed=number)
@@ -292,7 +292,7 @@ def mixture_rows(many: Many) -> Iterator[Row]:
         mechanism = abcdp.PrivateSummary(epsilon)
 
         def answer(number: int, mechanism: abcdp.PrivateSummary = mechanism) -> dict[str, Any]:
-            rng = np.random.default_rng([12, number])
+            rng = np.random.default_rng([18, number])
             truth = model.draw(1, rng)
             data = model.run(truth, bank.records, rng)[0][0]
             release = public_release(bank, data, mechanism, unit=UNIT, seed=number)
