@@ -112,7 +112,7 @@ def test_the_planner_lies_below_the_owner():
 
 
 def test_a_plan_repeats_itself_and_follows_its_seed(bank):
-    few = FEW | {"mechanisms": MECHANISMS, "truths": 8}
+    few = FEW | {"mechanisms": MECHANISMS, "truths": 4}
     first, again, other = (abcdp.plan(bank, epsilon=1.0, seed=seed, **few) for seed in (1, 1, 2))
     assert again == first != other
 
@@ -892,7 +892,7 @@ def test_draws_of_a_private_summary_where_nobody_says_how_many(bank):
 
 
 def test_a_delta_is_spent_only_where_it_helps(bank):
-    settings = {"accept": 100, "threshold": (0.1, 0.2), "unit": UNIT, "truths": 30, "learn": False, "progress": False}
+    settings = {"accept": 100, "threshold": (0.1, 0.2), "unit": UNIT, "truths": 16, "learn": False, "progress": False}
     pure = abcdp.plan(bank, epsilon=1.0, **settings)
     free = abcdp.plan(bank, epsilon=1.0, delta=1e-6, **settings)
     assert {c.mechanism.delta for c in pure.candidates} == {0.0}
@@ -945,7 +945,7 @@ def test_learning_on_the_pretended_observations_is_no_cheat(bank):
 
     Measured once with 1000 observations each and a bank of 10 000 draws: .0975 and .0972, each within .0013.
     """
-    settings = {"epsilon": 0.3, "unit": UNIT, "accept": 50, "truths": 40}
+    settings = {"epsilon": 0.3, "unit": UNIT, "accept": 50, "truths": 24}
     settings |= {"mechanisms": "private-summary", "progress": False}
     inside = abcdp.plan(bank, **settings)
     anew = abcdp.plan(bank, model=abcdp.models.mixture, **settings)

@@ -178,14 +178,14 @@ def test_the_planner_and_the_posterior_draw_the_same_from_the_same_evidence(bank
             assert np.array_equal(found.rows, expected.rows)
             assert found.diagnostics == expected.diagnostics
             chosen.add((name, choices[0].method.name, choices[0].doubt is not None))
-            if choices[0].method.name != "regression":
+            if choices[0].method.name not in ("regression", "local"):  # which are made otherwise for hundreds
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", PosteriorWarning)
                     tree = abcdp.posterior(release, used, draws=40, method=name, seed=7)
                 assert np.array_equal(drawn(tree, used), found.theta)
-            elif most == 400:
+            elif most == 400 and found.rows is not None:
                 assert used.fine[: found.rows.max() + 1].sum() <= 400
-    stand_in = "regression" if support else "nearest"
+    stand_in = "local" if support else "nearest"
     assert {("auto", "weights", False), ("auto", stand_in, True)} <= chosen
 
 
