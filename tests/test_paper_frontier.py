@@ -75,3 +75,18 @@ def test_the_public_models_of_the_frontier_are_built_in():
         )
         assert data is not None
         assert (status == 0).all()
+
+
+def test_an_error_that_rises_with_the_budget_breaks_a_claim(numbers):
+    def of_budget(some):
+        return [claim for claim in claims(some) if "larger budget" in claim.text]
+
+    flat = copy.deepcopy(numbers)
+    curves = flat["problems"][0]["accepts"][0]["mechanisms"]
+    for curve in curves.values():
+        for point in curve:
+            point |= {"error": 0.01, "standard_error": 0.001}
+    assert of_budget(flat)[0].holds
+    curves["summary"][-1]["error"] = 0.02
+    assert not of_budget(flat)[0].holds
+    assert "private summary" in of_budget(flat)[0].evidence

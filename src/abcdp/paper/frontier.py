@@ -8,6 +8,7 @@ assumed to have guessed it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -265,6 +266,39 @@ def claims(numbers: Numbers) -> list[Claim]:
                     "too few datasets to tell." if few and winner not in OURS else None,
                 )
             )
+            out += _more_is_better(problem["model"], part, few)
+    return out
+
+
+def _more_is_better(model: str, part: dict[str, Any], few: bool) -> list[Claim]:
+    """Check that no budget is worse than a smaller one, and that a large one is worth as much as no privacy."""
+    where = f"{model.capitalize()}, {part['accept']} draws"
+    rises = [
+        f"{FAMILIES[family]} at {after['epsilon']:g}"
+        for family, curve in part["mechanisms"].items()
+        for before, after in itertools.pairwise(sorted(curve, key=lambda point: float(point["epsilon"])))
+        if after["error"] - before["error"] > 2.0 * math.hypot(after["standard_error"], before["standard_error"])
+    ]
+    note = "too few datasets to tell." if few else None
+    out = [
+        Claim(
+            f"{where}: no mechanism is worse with a larger budget, beyond two standard errors.",
+            not rises,
+            "; ".join(rises) or "none rises",
+            note if rises else None,
+        )
+    ]
+    for family in ("summary", "learned"):
+        last = max(part["mechanisms"][family], key=lambda point: float(point["epsilon"]))
+        ratio = last["error"] / part["non_private"]["error"]
+        out.append(
+            Claim(
+                f"{where}: at the largest budget the {FAMILIES[family]} is within 1.05 of no privacy.",
+                ratio <= 1.05,
+                f"{ratio:.2f} times at epsilon = {last['epsilon']:g}",
+                note if ratio > 1.05 else None,
+            )
+        )
     return out
 
 
