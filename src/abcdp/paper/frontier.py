@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 TARGET = 1.5  # times the non-private error: what "epsilon to target" reaches
 _TOGETHER = 20  # datasets that are worked on at once: they decide whether a regression or a local fit answers
 _ENOUGH = 20  # datasets for a claim about errors
+_NOTHING_TOLD, _EXPLAINED = 0.5, 0.8  # of the prior's error; of a parameter by a learned summary
 _FEWEST = 0.02  # of the accepts asked for: how many draws lie below the smallest threshold tried
 
 FAMILIES = {
@@ -266,37 +267,41 @@ def claims(numbers: Numbers) -> list[Claim]:
                     "too few datasets to tell." if few and winner not in OURS else None,
                 )
             )
-            out += _more_is_better(problem["model"], part, few)
+            out += _more_is_better(problem, part, few)
     return out
 
 
-def _more_is_better(model: str, part: dict[str, Any], few: bool) -> list[Claim]:
+def _more_is_better(problem: dict[str, Any], part: dict[str, Any], few: bool) -> list[Claim]:
     """Check that no budget is worse than a smaller one, and that a large one is worth as much as no privacy."""
-    where = f"{model.capitalize()}, {part['accept']} draws"
-    rises = [
-        f"{FAMILIES[family]} at {after['epsilon']:g}"
-        for family, curve in part["mechanisms"].items()
-        for before, after in itertools.pairwise(sorted(curve, key=lambda point: float(point["epsilon"])))
-        if after["error"] - before["error"] > 2.0 * math.hypot(after["standard_error"], before["standard_error"])
-    ]
-    note = "too few datasets to tell." if few else None
+    where, prior = f"{problem['model'].capitalize()}, {part['accept']} draws", problem["prior"]["error"]
+    rises, told = [], False
+    for family, curve in part["mechanisms"].items():
+        for before, after in itertools.pairwise(sorted(curve, key=lambda point: float(point["epsilon"]))):
+            if after["error"] - before["error"] > 2.0 * math.hypot(after["standard_error"], before["standard_error"]):
+                rises.append(f"{FAMILIES[family]} at {after['epsilon']:g}")
+                told |= before["error"] < _NOTHING_TOLD * prior
+    reason = "it is hardly told from the prior there, whose mean is nearer to one truth than to another."
     out = [
         Claim(
             f"{where}: no mechanism is worse with a larger budget, beyond two standard errors.",
             not rises,
             "; ".join(rises) or "none rises",
-            note if rises else None,
+            "too few datasets to tell." if few else None if told else reason,
         )
     ]
     for family in ("summary", "learned"):
         last = max(part["mechanisms"][family], key=lambda point: float(point["epsilon"]))
         ratio = last["error"] / part["non_private"]["error"]
+        worst = min(problem["explained"], key=lambda name: float(problem["explained"][name]))
+        share = problem["explained"][worst]
+        lost = family == "learned" and share < _EXPLAINED
+        reason = f"a linear map, whatever the budget, explains {share:.0%} of {worst}."
         out.append(
             Claim(
                 f"{where}: at the largest budget the {FAMILIES[family]} is within 1.05 of no privacy.",
                 ratio <= 1.05,
                 f"{ratio:.2f} times at epsilon = {last['epsilon']:g}",
-                note if ratio > 1.05 else None,
+                "too few datasets to tell." if few else reason if lost else None,
             )
         )
     return out
