@@ -147,7 +147,7 @@ def _lead(answer: Answer) -> float:
     much better where the answer is narrow that this says nothing about it: there a regression came out ahead that was
     off by nine standard deviations.
     """
-    if answer.reasons or unlikely(answer):
+    if unlikely(answer):
         return 0.0
     confirmed = answer.diagnostics["simulations"] and answer.diagnostics["covariance"] == "records"
     return np.inf if confirmed else 1.0
