@@ -532,3 +532,25 @@ def test_refinement_goes_over_to_a_local_fit_where_no_number_of_simulations_is_e
     exact = abcdp.refine(wide, COINS, coin_bank, simulations=30_000)
     assert exact.attrs["rung"] == "exact"
     assert exact.attrs["trusted"]
+
+
+def test_simulations_that_all_fail_around_the_answer_say_nothing_about_its_records():
+    """Nothing could be repeated there, so that nothing is known of whether records depend on each other."""
+
+    def simulate(theta, records, rng):
+        data = rng.normal(theta[:, :1], theta[:, 1:], size=(len(theta), records))
+        data[theta[:, 0] > 0.43] = np.nan
+        return data
+
+    prior = {"mu": stats.norm(0, 1), "sigma": stats.uniform(0.5, 2.5)}
+    model = abcdp.Model(prior, simulate, name="a third fails")
+    summary = abcdp.MeanSummary([abcdp.Moment(0), abcdp.Moment(0, power=2)], domain=(-10, 10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bank = abcdp.simulate(model, summary, draws=3000, records=500, seed=1)
+        data = np.random.default_rng(0).normal(1.0, 1.0, size=(500, 1))
+        release = abcdp.public_release(bank, data, abcdp.PrivateSummary(5.0), unit=abcdp.Unit(), seed=2)
+        tree = abcdp.posterior(release, bank, model=model, method="local", simulations=400, progress=False)
+    assert not tree.attrs["trusted"]
+    assert "of the simulations around the answer failed" in tree.attrs["reasons"]
+    assert "depend on each other" not in tree.attrs["reasons"]

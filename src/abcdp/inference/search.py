@@ -162,6 +162,7 @@ class _Law:
     source: str
     agreement: float | None
     varies: FloatArray  # how datasets of the bank's size do
+    repeated: bool  # whether repeated simulations say so, not neighbours in the bank
 
 
 class _Search:
@@ -369,9 +370,10 @@ class _Search:
             denied = self._fresh is not None and self._fresh.model.iid is False
             slack = _MISFIT - 1.0 if repeats is None else _SLACK  # beside neighbours a fit misses too, which is judged
             if not denied and _agree(agreement, freedom * len(middle), slack):
-                return _Law(there, "records", agreement, there.covariance)
+                return _Law(there, "records", agreement, there.covariance, repeats is not None)
         residual = self.mean.likely_covariance + lacking
-        return _Law(Surrogate.around(self.mean, residual, middle, design.z, left, near), "residuals", agreement, varies)
+        surrogate = Surrogate.around(self.mean, residual, middle, design.z, left, near)
+        return _Law(surrogate, "residuals", agreement, varies, repeats is not None)
 
     def _repeats(self) -> FloatArray | None:
         """Return summaries of datasets simulated at one and the same place."""
@@ -430,7 +432,7 @@ class _Search:
                 f"a summary of {min(self._place.sizes)} records is not normal enough for a local fit",
             ),
             (
-                fresh is not None and law.agreement is not None and law.source == "residuals",
+                law.repeated and law.agreement is not None and law.source == "residuals",
                 "the records of a dataset depend on each other, so that their mean need not be normal (repeated "
                 f"simulations vary {law.agreement or np.nan:.2g} times as much as independent records would)",
             ),
