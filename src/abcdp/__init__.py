@@ -29,6 +29,7 @@ from abcdp.inference.posterior import posterior
 from abcdp.inference.refine import refine
 from abcdp.inference.synthesize import synthesize
 from abcdp.learning.learn import Learned, learn
+from abcdp.learning.training import Trained, train
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
 from abcdp.owner import register, release
 from abcdp.owner.baseline import NotPrivate, rejection
@@ -71,6 +72,7 @@ __all__ = [
     "Rounding",
     "SparseVector",
     "Subsample",
+    "Trained",
     "Unit",
     "__version__",
     "check_calibration",
@@ -90,4 +92,5 @@ __all__ = [
     "synthesis_quality",
     "synthesize",
     "theory",
+    "train",
 ]

@@ -33,6 +33,7 @@ from abcdp.bank.manifest import (
     run_start,
     write_manifest,
 )
+from abcdp.bank.networks import Beside, Network
 from abcdp.bank.pairs import Noising, as_noising, noised
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.status import OK, STATUS_WORDS
@@ -66,7 +67,8 @@ class Bank:
         folder = open_folder(path)
         header, shards = open_manifest(folder, distance, memory)
         read = functools.partial(read_shard, folder, header)
-        self._init(header, shards, read, memory, functools.partial(read_covariances, folder, header))
+        covariances = functools.partial(read_covariances, folder, header)
+        self._init(header, shards, read, memory, covariances, Beside(header, folder))
         there = folder.names(SHARDS)
         for shard in shards:
             if shard.file not in there:
@@ -82,12 +84,14 @@ class Bank:
         read: Callable[[Shard], ShardData],
         memory: int | None,
         covariances: _FindCovariances,
+        beside: Beside,
     ) -> None:
         self.header = header
         self.parts = tuple(shards)
         self.memory = memory
         self._read = read
         self._covariances = covariances
+        self._beside = beside
         self.path = None
 
     @classmethod
@@ -106,6 +110,7 @@ class Bank:
             lambda shard: held[shard.seed, shard.number],
             None,
             lambda _: dict(covariances or {}),
+            Beside(header),
         )
         return bank
 
@@ -143,6 +148,7 @@ class Bank:
             lambda shard: origin[shard.seed, shard.number][1]._read(shard),
             memory,
             lambda shards: {key: found for bank in opened for key, found in bank._covariances(shards).items()},
+            opened[0]._beside,
         )
         if to is not None:
             _write_merge(open_folder(to), merged, [bank.digest for bank in opened])
@@ -160,7 +166,7 @@ class Bank:
             raise BankError(f"the bank lacks {len(missing)} of {len(keys)} shards, first {missing[0]}.")
         bank = type(self).__new__(type(self))
         shards = [known[seed, number] for seed, number in keys]
-        bank._init(self.header, shards, self._read, self.memory, self._covariances)
+        bank._init(self.header, shards, self._read, self.memory, self._covariances, self._beside)
         return bank
 
     def containing(self, digest: str, shards: int) -> Bank:
@@ -249,6 +255,14 @@ class Bank:
     def covariances_by_shard(self) -> dict[tuple[int, int], Covariances]:
         """Return the same by the seed and number of the shards, with rows as they stand there."""
         return self._covariances(self.parts)
+
+    def network(self) -> Network | None:
+        """Return the numbers of the network that was trained on these draws, None where none was."""
+        return self._beside.network()
+
+    def keep_network(self, network: Network) -> None:
+        """Keep a network beside the bank, in place of the one that was there: in its folder, if it has one."""
+        self._beside.keep(network)
 
     def verify(self) -> None:
         """Read everything, two shards at a time, and raise a :class:`BankError` at the first fault."""

@@ -19,6 +19,7 @@ from abcdp.errors import ReleaseError
 from abcdp.inference.base import PosteriorMethod
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.evidence import Evidence, Sample, Shared
+from abcdp.inference.neural import NeuralPosterior, unseen
 
 _HELD_OUT = 32  # simulated datasets
 _DRAWS = 200  # of each answer to one
@@ -71,13 +72,21 @@ class HeldDraws:
 def held_out(
     methods: Sequence[PosteriorMethod], evidence: Evidence, bank: Bank, near: FloatArray, rng: np.random.Generator
 ) -> dict[str, Record]:
-    """Return how methods do on the draws of the prior nearest to an answer, which none of them sees otherwise."""
+    """Return how methods do on the draws of the prior nearest to an answer, which none of them sees otherwise.
+
+    Of those that networks were not trained on, where these are among the methods.
+    """
     if evidence.support is None:
         raise ReleaseError("without the support of the prior no answer can be scored.")
     sample = evidence.draws.first(_MOST).without(evidence.left_out)
     coordinates = Coordinates.of(sample.theta, evidence.support)
     z, middle = coordinates.forth(sample.theta), coordinates.forth(near).mean(axis=0)
-    chosen = np.argsort(((z - middle) ** 2).sum(axis=1))[: min(_HELD_OUT, len(z) // 10)]
+    apart = ((z - middle) ** 2).sum(axis=1)
+    allowed = len(z)
+    if any(isinstance(method, NeuralPosterior) for method in methods):
+        apart[~unseen(sample.numbers)] = np.inf
+        allowed = int(np.isfinite(apart).sum())
+    chosen = np.argsort(apart)[: min(_HELD_OUT, len(z) // 10, allowed)]
     kept = np.ones(len(z), dtype=np.bool_)
     kept[chosen] = False
     rest = Sample(sample.numbers[kept], sample.rows[kept], sample.theta[kept])

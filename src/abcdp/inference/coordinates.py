@@ -8,6 +8,7 @@ out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._common.support import Part, Support, parts_of
+from abcdp.errors import ModelError
 from abcdp.inference.surrogate import Region
 from abcdp.simulation.model import Model
 
@@ -49,6 +51,31 @@ class Coordinates:
             correlation[np.ix_(varies, varies)] = np.corrcoef(scores[:, varies].T)
         mixing = np.linalg.cholesky(correlation + 1e-9 * np.eye(len(columns)))
         return cls(columns, parts, np.asarray(mixing, dtype=np.float64))
+
+    def to_arrays(self) -> dict[str, FloatArray]:
+        """Return the map as numbers."""
+        out = {"mixing": self.mixing}
+        for number, column in enumerate(self.columns):
+            out[f"curve_{number}"] = np.stack([column.scores, column.stretched])
+        return out
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, FloatArray], support: Support | None, parameters: int) -> Coordinates:
+        """Return the map that :meth:`to_arrays` wrote, checked."""
+        if support is None:
+            raise ModelError("the bank does not say where the prior allows the parameters")
+        parts = parts_of(support, parameters)
+        pairs = [(part.low, part.high) for part in parts for _ in range(_numbers(part))]
+        columns = []
+        for number, (low, high) in enumerate(pairs):
+            curve = arrays[f"curve_{number}"]
+            if curve.ndim != 2 or len(curve) != 2 or not curve.size or (np.diff(curve, axis=1) < 0).any():
+                raise ModelError("a map of the parameters does not rise")
+            columns.append(_Curve(curve[0], curve[1], low, high))
+        mixing = arrays["mixing"]
+        if mixing.shape != (len(pairs), len(pairs)) or not (np.diag(mixing) > 0).all() or np.triu(mixing, 1).any():
+            raise ModelError("a map of the parameters cannot be inverted")
+        return cls(tuple(columns), parts, mixing)
 
     @property
     def dimension(self) -> int:

@@ -14,12 +14,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from abcdp._common.arrays import FloatArray
 from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.errors import ReleaseError
 from abcdp.inference.base import Answer, PosteriorMethod
 from abcdp.inference.evidence import Evidence
 from abcdp.inference.fresh import FreshSimulations
+from abcdp.inference.neural import NeuralPosterior
 from abcdp.inference.regression import UNKNOWN_SUPPORT, RegressionAdjustment
 from abcdp.inference.search import Place
 from abcdp.simulation.executors import Crew
@@ -68,15 +70,23 @@ class LocalLikelihood(PosteriorMethod):
             with np.errstate(all="ignore"):  # far from everything a polynomial overflows, and counts for nothing
                 if evidence.shared is not None:
                     return self._quickly(evidence, bank, draws, rng)
-                place = Place.of(evidence, bank, model)
+                place, near = Place.of(evidence, bank, model), self._proposed(evidence, bank, rng)
                 if model is None or evidence.simulations < _FEWEST:
-                    return place.answer(evidence.released, draws, rng)
+                    return place.answer(evidence.released, draws, rng, near=near)
                 what, most = f"simulating {model.name}", evidence.simulations
                 with Crew(model) as crew, progress_bar(what, most, evidence.show) as advance:
                     fresh = FreshSimulations(crew, model, bank, most, rng, advance)
-                    return place.answer(evidence.released, draws, rng, fresh)
+                    return place.answer(evidence.released, draws, rng, fresh, near)
         except np.linalg.LinAlgError:
             raise ReleaseError(BROKEN) from None
+
+    def _proposed(self, evidence: Evidence, bank: Bank, rng: np.random.Generator) -> FloatArray | None:
+        """Return draws of networks that were trained on the bank, to begin from; None where they cannot serve."""
+        networks = NeuralPosterior()
+        if networks.reason_not(evidence, bank, None) is not None:
+            return None
+        answer = networks.infer(evidence, bank, None, draws=_START, rng=rng)
+        return None if answer.reasons else answer.theta
 
     def _quickly(self, evidence: Evidence, bank: Bank, draws: int, rng: np.random.Generator) -> Answer:
         """Return an answer that starts from that of a regression, among draws that all observations share."""

@@ -15,6 +15,7 @@ from abcdp.inference.diagnostics import unlikely
 from abcdp.inference.evidence import Evidence
 from abcdp.inference.local import LocalLikelihood
 from abcdp.inference.nearest import NearestDraws
+from abcdp.inference.neural import NeuralPosterior
 from abcdp.inference.predictive import predicted
 from abcdp.inference.regression import RegressionAdjustment
 from abcdp.inference.search import FEWEST_RECORDS
@@ -25,8 +26,9 @@ __all__ = ["AUTO", "METHODS", "Answer", "Choice", "Evidence", "PosteriorMethod",
 
 _SHIPPED: tuple[PosteriorMethod, ...] = (
     *(AcceptedDraws(), NoiseAwareWeights(), LocalLikelihood()),
-    *(RegressionAdjustment(), NearestDraws()),
+    *(NeuralPosterior(), RegressionAdjustment(), NearestDraws()),
 )
+_CONTEST = ("local", "neural", "regression")  # approximations, of which held-out draws near the answer choose
 
 COVERED = 0.82  # share of truths in 90 % intervals near an answer, of 32 datasets, below which it is not trusted
 
@@ -85,11 +87,17 @@ def choose(name: str, evidence: Evidence, bank: Bank, model: Model | None, draws
 
 
 def rivals(evidence: Evidence, bank: Bank, model: Model | None, draws: int) -> tuple[Choice, ...]:
-    """Return what ``"auto"`` takes, and the regression that it measures beside a local fit."""
-    choice, rival = choose("auto", evidence, bank, model, draws), METHODS["regression"]
-    if choice.method is METHODS["local"] and _can(rival, evidence, bank, model):
-        return choice, Choice(rival, draws)
-    return (choice,)
+    """Return what ``"auto"`` takes, and the others that it measures beside it."""
+    choice = choose("auto", evidence, bank, model, draws)
+    return choice, *(Choice(rival, draws) for rival in _rivals_of(choice, evidence, bank, model))
+
+
+def _rivals_of(choice: Choice, evidence: Evidence, bank: Bank, model: Model | None) -> list[PosteriorMethod]:
+    """Return the methods that a choice is measured against: approximations, where it is one itself."""
+    if choice.method.name not in _CONTEST:
+        return []
+    later = _CONTEST[_CONTEST.index(choice.method.name) + 1 :]
+    return [METHODS[name] for name in later if _can(METHODS[name], evidence, bank, model)]
 
 
 def answered(
@@ -97,8 +105,8 @@ def answered(
 ) -> tuple[str, Answer]:
     """Return which method answered, and its answer, with all that speaks against it.
 
-    ``"auto"`` measures a local fit against a regression on held-out draws near its answer, and takes the better. What
-    the answer predicts comes with it.
+    ``"auto"`` measures a local fit, networks and a regression on held-out draws near the answer of the first of them
+    that can serve, and takes the best. What the answer predicts comes with it.
     """
 
     def infer(choice: Choice) -> Answer:
@@ -106,7 +114,7 @@ def answered(
         return replace(answer, predicted=predicted(answer, evidence, bank, rng.spawn(1)[0]))
 
     choice = choose(name, evidence, bank, model, draws)
-    local, rival = METHODS["local"], METHODS["regression"]
+    local = METHODS["local"]
     try:
         answer = infer(choice)
     except ReleaseError:
@@ -114,34 +122,34 @@ def answered(
             raise
         choice = _first_choice(evidence, bank, model, draws, without=local.name)
         answer = infer(choice)
-    if choice.method is not local:
-        return choice.method.name, answer if choice.doubt is None else answer.doubted(choice.warning)
-    if name != "auto" or not _can(rival, evidence, bank, model):
-        return local.name, answer
-    found = held_out((local, rival), evidence, bank, answer.theta, rng)
+    others = [] if name != "auto" else _rivals_of(choice, evidence, bank, model)
+    if not others:
+        silent = choice.doubt is None or choice.method is local
+        return choice.method.name, answer if silent else answer.doubted(choice.warning)
+    found = held_out((choice.method, *others), evidence, bank, answer.theta, rng)
     notes = {
         f"held_out_{word}_{name}": getattr(one, word) for name, one in found.items() for word in ("score", "coverage")
     }
-    if found[rival.name].better_than(found[local.name]) <= _lead(answer):
-        chosen = local.name
-    else:
-        chosen = rival.name
-        answer = infer(Choice(rival, draws, choice.doubt))
+    rival = max(others, key=lambda one: found[one.name].score)
+    chosen = choice.method
+    if found[rival.name].better_than(found[chosen.name]) > _lead(answer):
+        chosen = rival
+        answer = infer(Choice(rival, draws))
         fewest = min(evidence.sizes or (bank.records,))
-        if fewest < FEWEST_RECORDS:
+        if rival is METHODS["regression"] and fewest < FEWEST_RECORDS:
             answer = answer.doubted(
                 f"a summary of {fewest} records is not normal enough for a local fit, and a regression stands in for it"
             )
-    held = found[chosen].coverage
+    held = found[chosen.name].coverage
     if held < COVERED and not answer.diagnostics.get("simulations"):  # fits to new simulations are better than those
         answer = answer.doubted(
             f"its 90 % intervals held {held:.0%} of the true parameters of simulated datasets near it"
         )
-    return chosen, answer.noted(notes)
+    return chosen.name, answer.noted(notes)
 
 
 def _lead(answer: Answer) -> float:
-    """Return by how many standard errors a rival has to do better than a local answer, to take its place.
+    """Return by how many standard errors a rival has to do better than an answer, to take its place.
 
     Held-out draws see a fit to the bank alone. One to new simulations, whose covariance repeated ones confirm, is so
     much better where the answer is narrow that this says nothing about it: there a regression came out ahead that was
@@ -149,7 +157,7 @@ def _lead(answer: Answer) -> float:
     """
     if unlikely(answer):
         return 0.0
-    confirmed = answer.diagnostics["simulations"] and answer.diagnostics["covariance"] == "records"
+    confirmed = answer.diagnostics.get("simulations") and answer.diagnostics.get("covariance") == "records"
     return np.inf if confirmed else 1.0
 
 

@@ -85,15 +85,20 @@ class Place:
         return cls(coordinates, sample.numbers, design, bank.records, evidence.sizes or (bank.records,), start, seen)
 
     def answer(
-        self, released: Noisy, draws: int, rng: np.random.Generator, fresh: FreshSimulations | None = None
+        self,
+        released: Noisy,
+        draws: int,
+        rng: np.random.Generator,
+        fresh: FreshSimulations | None = None,
+        near: FloatArray | None = None,
     ) -> Answer:
         """Return draws of the posterior given a released summary, with what speaks against them.
 
         Where simulations like the released summary lie in two places far from each other, a fit is made at each, and
-        they share the draws by their evidence.
+        they share the draws by their evidence. Places are looked for around draws of another answer, if `near` has any.
         """
         noise = released.variances
-        starts = self._starts(released.centre, noise, rng)
+        starts = self._starts(released.centre, noise, rng) if near is None else self._starts_at(near)
         shares = [None] * len(starts) if fresh is None else fresh.split(len(starts))
         searches: list[_Search] = []
         for start, share in zip(starts, shares, strict=True):
@@ -138,12 +143,13 @@ class Place:
         white = np.linalg.inv(np.linalg.cholesky(mean.residual + np.diag(noise + 1e-300)))
         nearness = -0.5 * (((self.design.rows - centre) @ white.T) ** 2).sum(axis=1)
         weights = normalised_weights(_flattened(nearness, _NEAR))
-        z = self.design.z[rng.choice(len(weights), 4 * _NEAR, p=weights)]
-        groups = _two_groups(z)
-        if groups is None:
-            return [self.start]
-        floor = 0.01 * np.eye(z.shape[1])
-        return [Region(one.mean(axis=0), np.cov(one.T).reshape(floor.shape) + floor) for one in groups]
+        groups = _two_groups(self.design.z[rng.choice(len(weights), 4 * _NEAR, p=weights)])
+        return [self.start] if groups is None else [_around(one) for one in groups]
+
+    def _starts_at(self, near: FloatArray) -> list[Region]:
+        """Return where to begin: around draws of another answer, or around both groups of them."""
+        z = self.coordinates.forth(near)
+        return [_around(one).widened(_QUICK_START) for one in _two_groups(z) or (z,)]
 
     def plain(self, z: FloatArray) -> FloatArray:
         """Return the parameters themselves at coordinates."""
@@ -461,6 +467,12 @@ def _mixed(parts: list[Answer], places: int) -> Answer:
     reasons = dict.fromkeys(reason for part in some for reason in part.reasons)
     law = FittedLaw(tuple(fit for part in parts if isinstance(part.law, FittedLaw) for fit in part.law.fits))
     return Answer(theta, None, None, notes, tuple(reasons), law)
+
+
+def _around(z: FloatArray) -> Region:
+    """Return the place of points, a little wider than they lie."""
+    floor = 0.01 * np.eye(z.shape[1])
+    return Region(z.mean(axis=0), np.cov(z.T).reshape(floor.shape) + floor)
 
 
 def _two_groups(z: FloatArray) -> tuple[FloatArray, FloatArray] | None:

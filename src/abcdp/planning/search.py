@@ -23,6 +23,7 @@ ACCEPTS = (10, 30, 100)
 DRAWS = 1000  # of a posterior from a private summary, where nobody says how many: as abcdp.posterior has it
 FURTHER = (16.0, 64.0, 256.0, 1024.0, 4096.0)  # beyond the curve, until the goal is reached
 _FITS_TRIED, _FITS_MEASURED = 10, 30  # datasets that local fits answer, some 40 ms each: to choose, and to promise
+# with networks, which answer in milliseconds, there are none to choose by
 _NO_NOISE = 1.05  # an error within this factor of that at the largest budget is not the noise's fault
 
 
@@ -230,7 +231,8 @@ class Search:
     ) -> list[Candidate]:
         """Return all candidates at these budgets and numbers of accepts whose noise can be drawn."""
         settings = self.menu.settings(budgets, accepts, self._thresholds, learned=self.trial.learned, draws=draws)
-        return self._run(self.first, [s for s in settings if self.trial.can_draw(s)], _FITS_TRIED)
+        fits = _FITS_TRIED if self.draws.bank.network() is None else 0
+        return self._run(self.first, [s for s in settings if self.trial.can_draw(s)], fits)
 
     def measured(self, chosen: Sequence[Candidate]) -> list[Candidate]:
         """Return what to expect of candidates that were chosen by their errors."""

@@ -49,8 +49,8 @@ _HELD = 1 << 30  # bytes of encoded datasets kept in memory; a larger bank is re
 _BLOCK = 1 << 25  # bytes of encoded datasets compared at once
 _GROUP = 1 << 28  # bytes of distances computed in one pass over a bank that is read again
 _FLIPS = 256  # draws over which the flip probability is averaged, for each of a hundred datasets
-_ANSWERS = ("first choice", "rival")  # to one dataset, where a regression is measured against a local fit
-_LEAD = 1.0  # standard errors by which a regression must score better to be taken
+_ANSWERS = ("first choice", "neural", "regression")  # to one dataset, where they are measured against each other
+_LEAD = 1.0  # standard errors by which another must score better than the first choice to be taken
 _SCORED = 20_000  # draws of the prior that tell the coordinates in which answers are scored
 _FLIPPING = {"laplace": "laplace", "exponential": "one-sided"}  # laws whose flip probability is known
 
@@ -244,9 +244,10 @@ class Trial:
     ) -> FloatArray:
         """Return observations x settings x measures, then the errors of the parameters one by one.
 
-        Errors are squared, in units of the prior's spread. Where a local fit and a regression both answer, the one
-        counts that scores better on all the observations: :func:`abcdp.posterior` measures that around its answer. Such
-        a setting has NaN beyond so many observations as `fits` says: they take their time.
+        Errors are squared, in units of the prior's spread. Where a local fit, networks and a regression all answer, the
+        one counts that scores best on all the observations: :func:`abcdp.posterior` measures that around its answer.
+        Local fits take their time: beyond so many observations as `fits` says there are none, and a setting for which
+        they count has NaN there.
         """
         out = np.full((len(observed), len(settings), len(_ANSWERS), 1 + len(MEASURES) + len(self._spread)), np.nan)
         summaries = list(dict.fromkeys(replace(s, draws=0) for s in settings if _is_summary(s)))
@@ -270,11 +271,20 @@ class Trial:
                 for k, task in enumerate(tasks):
                     out[start + k] = task.result()
                     advance(1)
-        fitted = np.isnan(out[:, :, 0, 0]).any(axis=0)
-        out[fits:, fitted] = np.nan  # where some were not, the others say nothing about the average
-        scores, rest = out[:fits, ..., 0], out[..., 1:]
-        chosen = [int(leads(scores[:, i, 1], scores[:, i, 0]) > _LEAD) for i in range(len(settings))]
-        return rest[:, np.arange(len(settings)), chosen]
+        # where some were not fitted, the others say nothing about the average
+        out[fits:, np.isnan(out[:, :, 0, 0]).any(axis=0), 0] = np.nan
+        chosen = [self._best(out[:, i, :, 0], fits) for i in range(len(settings))]
+        return out[:, np.arange(len(settings)), chosen, 1:]
+
+    def _best(self, scores: FloatArray, fits: int) -> int:
+        """Return which answers to a setting score best: another than the first choice where it clearly does."""
+        known = [j for j in range(len(_ANSWERS)) if not np.isnan(scores[:, j]).any()]
+        if 0 not in known and fits and not np.isnan(scores[:fits, 0]).any():  # local fits, of some of them
+            scores, known = scores[:fits], [0, *known]
+        if not known:
+            return 0
+        best = max(known[1:], key=lambda j: float(scores[:, j].mean()), default=known[0])
+        return best if leads(scores[:, best], scores[:, known[0]]) > _LEAD else known[0]
 
     def _distances(self, observed: SimulatedDatasets, pool: ThreadPoolExecutor) -> FloatArray:
         """Return the distances of all draws to each observation, in one pass over the bank."""
@@ -367,35 +377,42 @@ class Trial:
                 flips = scans.flips(calibration)
             rng.bit_generator.state = start  # the same random numbers for all, without the cost of seeding again
             truth = observed.theta[k]
-            for j, (theta, short) in enumerate(self._posteriors(evidence, setting, rng, fits)):
+            for j, made in enumerate(self._posteriors(evidence, setting, rng, fits)):
+                if made is None:
+                    continue
+                theta, short = made
                 squares, coverage = self._score(theta, truth)
                 score = self._log_score(theta, truth) if _is_summary(setting) else 0.0
-                out[i, j:] = score, float(np.mean(squares)), coverage, len(theta), flips, short, *squares
+                out[i, j] = score, float(np.mean(squares)), coverage, len(theta), flips, short, *squares
         return out
 
     def _posteriors(
         self, evidence: Evidence, setting: Setting, rng: np.random.Generator, fits: bool
-    ) -> Iterator[tuple[FloatArray, bool]]:
-        """Yield the draws that abcdp.posterior would make, none where there are none, and if the bank is too small.
+    ) -> list[tuple[FloatArray, bool] | None]:
+        """Return the draws that abcdp.posterior would make, none where there are none, and if the bank is too small.
 
-        Where it would measure a regression against a local fit, those of both, and nothing where none `fits`.
+        In the order of `_ANSWERS`, where it would measure several against each other. Nothing where it would take a
+        local fit and none `fits`; if there are networks, they and a regression are answers all the same.
         """
         if evidence.reason_empty is not None:
-            yield self._draws.theta[:0], True
-            return
+            return [(self._draws.theta[:0], True)] * len(_ANSWERS)
         bank = self._of(setting).bank
         choices = rivals(evidence, bank, None, setting.draws)
-        if not fits and choices[0].method.name == LocalLikelihood.name:
-            return
-        for choice in choices:
+        left_out = choices[0].method.name == LocalLikelihood.name and not fits
+        if left_out and _ANSWERS[1] not in (choice.method.name for choice in choices):
+            return [None] * len(_ANSWERS)
+        found: dict[str, tuple[FloatArray, bool]] = {}
+        for choice in choices[left_out:]:
             try:
                 answer = choice.infer(evidence, bank, None, rng)
             except ReleaseError:
                 if choice.method.name != LocalLikelihood.name:
                     raise
-                continue  # no local fit could be made: the regression counts
-            doubted = answer.reasons if choice.method.name == LocalLikelihood.name else choice.doubt
-            yield answer.theta, bool(doubted) or len(answer.theta) < setting.draws
+                continue  # no local fit could be made: the next one counts
+            doubted = answer.reasons if choice.method.name in (LocalLikelihood.name, _ANSWERS[1]) else choice.doubt
+            found[choice.method.name] = answer.theta, bool(doubted) or len(answer.theta) < setting.draws
+        first = next(iter(found.values()))
+        return [None if left_out else first, *(found.get(name, first) for name in _ANSWERS[1:])]
 
     def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[FloatArray, float]:
         """Return the squared errors of the mean and the share of parameters inside the central 90 % interval.
