@@ -207,10 +207,12 @@ def study(
     method: str = "auto",
     with_model: bool = True,
     where: Callable[[Array], bool] = lambda theta: True,
+    draws_of_exact: abcdp.Bank | None = None,
 ) -> Found:
     """Return the answers to datasets of parameters from the prior, each with random numbers of its own.
 
-    Of parameters in a part of the prior, if one is given.
+    Of parameters in a part of the prior, if one is given. A bank so large that its weights are nearly exact tells
+    answers apart from draws by them.
     """
     spread = bank.theta[bank.fine].std(axis=0)
 
@@ -249,6 +251,11 @@ def study(
             mean, width = exact(release.summary, bank.records)
             out |= {"bias": (draws.mean(axis=0) - mean) / width, "ratio": draws.std(axis=0) / width}
             out |= {"least": (mean - truth[0]) / spread}
+        if draws_of_exact is not None:
+            logs = release.summary.log_likelihoods(draws_of_exact.rows)
+            weights = np.exp(logs - logs.max())
+            rows = rng.choice(len(weights), len(draws), p=weights / weights.sum())
+            out |= {"told_apart": two_normals.c2st(draws_of_exact.theta[rows], draws, rng)}
         return out
 
     found = Found()
@@ -415,6 +422,42 @@ def epidemic_rows(many: Many) -> Iterator[Row]:
     yield Row("the same by a local fit that believes the records to be independent", found, {"coverage": (0.0, 0.87)})
 
 
+def neural_rows(many: Many) -> Iterator[Row]:
+    """Yield what networks answer that were trained on a bank once, from the bank alone."""
+
+    def trained(bank: abcdp.Bank) -> abcdp.Bank:
+        made = abcdp.train(bank, progress=False)
+        print(f"trained on {made.draws} draws of {bank.header.model} in {made.seconds:.0f} s", flush=True)
+        return bank
+
+    def by_networks(model: abcdp.Model, bank: abcdp.Bank, mechanism: abcdp.PrivateSummary, **settings: Any) -> Found:
+        return study(model, bank, mechanism, many(200), method="neural", with_model=False, **settings)
+
+    bank = trained(bank_of(G_AND_K, g_and_k_cells(), 1000))
+    found = by_networks(G_AND_K, bank, abcdp.PrivateSummary(1.0))
+    yield Row("g-and-k by networks, N = 1000, epsilon = 1", found, {"error": (0.0, 0.25), **CALIBRATED})
+    found = study(G_AND_K, bank, abcdp.PrivateSummary(1.0), many(100), with_model=False)
+    yield Row("the same by auto, from the bank alone", found, {"error": (0.0, 0.25), **CALIBRATED})
+    bank = trained(bank_of(README, abcdp.MMD(bandwidth=2.0, domain=(-10, 10)), 500))
+    exact = exact_weights(bank_of(README, bank.distance, 500, draws=200_000))
+    found = by_networks(README, bank, abcdp.PrivateSummary(0.5), exact=exact)
+    yield Row("README's normal by networks, epsilon = 0.5", found, {"error": (0.0, 0.13), **CALIBRATED})
+    model = abcdp.models.epidemic
+    bank = trained(bank_of(model, None, 2000, draws=50_000))
+    for epsilon, most in ((1.0, 0.36), (0.1, 0.48)):
+        found = by_networks(model, bank, abcdp.PrivateSummary(epsilon))
+        yield Row(f"epidemic by networks, N = 2000, epsilon = {epsilon:g}", found, {"error": (0.0, most), **CALIBRATED})
+    model = coins(2)
+    bank = trained(bank_of(model, abcdp.MeanSummary([0, 1], domain=[(0, 1)] * 2), 1000))
+    large = bank_of(model, bank.distance, 1000, draws=400_000)
+    found = by_networks(model, bank, abcdp.PrivateSummary(0.02), exact=exact_weights(large), draws_of_exact=large)
+    yield Row(
+        "2 coins by networks, N = 1000, epsilon = 0.02: bounded and skewed",
+        found,
+        {"told_apart": (0.0, 0.57), **CALIBRATED},
+    )
+
+
 def where_it_cannot_work(many: Many) -> Iterator[Row]:
     """Yield problems whose answers must not be trusted."""
     must = {"trusted": (0.0, 0.1)}
@@ -439,6 +482,7 @@ PROBLEMS = {
     "g-and-k": g_and_k_rows,
     "readme": readme_rows,
     "epidemic": epidemic_rows,
+    "neural": neural_rows,
     "cannot": where_it_cannot_work,
 }
 

@@ -228,6 +228,31 @@ def test_auto_measures_networks_beside_the_others(trained):
 
 
 @needs_jax
+def test_networks_propose_and_weights_correct_them(trained, monkeypatch):
+    """With or without them the same posterior, since both are weighted."""
+    bank, _ = trained
+    release = released(bank, [0.2, 0.3, 0.5, 0.4], abcdp.PrivateSummary(0.3), 4)
+    asked = []
+    from abcdp.inference import refine
+
+    of = refine._Simulator.answered_by_networks
+
+    def watched(self, count, rng):
+        asked.append(of(self, count, rng))
+        return asked[-1]
+
+    monkeypatch.setattr(refine._Simulator, "answered_by_networks", watched)
+    found = draws_of(abcdp.refine(release, MODEL, bank, goal=400, population=400, draws=2000, progress=False), bank)
+    monkeypatch.setattr(refine._Simulator, "answered_by_networks", lambda *_: None)
+    without = draws_of(abcdp.refine(release, MODEL, bank, goal=400, population=400, draws=2000, progress=False), bank)
+    assert asked
+    assert asked[0].shape == (300, 3)
+    # means of 400 effective draws each: five standard errors
+    assert (np.abs(found.mean(axis=0) - without.mean(axis=0)) < 5 * without.std(axis=0) * np.sqrt(2 / 400)).all()
+    assert found.std(axis=0) == pytest.approx(without.std(axis=0), rel=0.2)
+
+
+@needs_jax
 def test_a_plan_uses_networks_in_place_of_local_fits(trained, monkeypatch):
     bank, _ = trained
     asked = []

@@ -32,8 +32,10 @@ from abcdp.bank.status import OK
 from abcdp.errors import PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.base import Answer
+from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.diagnostics import reasons_against
-from abcdp.inference.evidence import Noisy, Sample
+from abcdp.inference.evidence import BankDraws, Evidence, Noisy, Sample
+from abcdp.inference.neural import NeuralPosterior
 from abcdp.inference.posterior import bank_of, evidence_of, posterior, summary_of
 from abcdp.inference.predictive import predicted
 from abcdp.inference.regression import Predictions, adjusted_draws
@@ -239,7 +241,8 @@ def _worth_most(kept: _Population | None, made: list[_Population]) -> _Populatio
 def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Population, float]:
     """Return a first population and the power of the likelihood that it can follow.
 
-    Draws of the prior; and where those are too wide, draws around their regression adjustment, which saves rounds.
+    Draws of the prior; and where those are too wide, draws around what networks of the bank answer or, without them,
+    around their regression adjustment, which saves rounds. Weights correct either.
     """
     z = rng.standard_normal((min(size, run.left), run.dimension))
     prior, rows = run(z, _log_normal(z))
@@ -247,10 +250,13 @@ def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Popul
     fine = np.isfinite(prior.log_likelihood)
     if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1) or not run.left or run.summary.no_draws is not None:
         return prior, power
-    open_ended = ((-np.inf, np.inf),) * run.dimension
-    sample = Sample(np.flatnonzero(fine), rows[fine], z[fine])
-    centres, log_weights, _ = adjusted_draws(Predictions.of(run.summary, sample, rng), run.summary.centre, open_ended)
-    around = centres[resampled_rows(log_weights, _CENTRES, rng)]
+    around = run.answered_by_networks(_CENTRES, rng)
+    if around is None:
+        open_ended = ((-np.inf, np.inf),) * run.dimension
+        sample = Sample(np.flatnonzero(fine), rows[fine], z[fine])
+        predictions = Predictions.of(run.summary, sample, rng)
+        centres, log_weights, _ = adjusted_draws(predictions, run.summary.centre, open_ended)
+        around = centres[resampled_rows(log_weights, _CENTRES, rng)]
     closer, _ = run(*_proposals(around, min(size, run.left), rng))
     found = _sharpest(closer, _EFFECTIVE * size) if closer.weighs else 0.0
     return (closer, found) if found > power else (prior, power)
@@ -337,6 +343,21 @@ class _Simulator:
         self.left -= len(z)
         self.made.append(_Population(z, likelihood, log_proposal))
         return self.made[-1], rows
+
+    def answered_by_networks(self, count: int, rng: np.random.Generator) -> FloatArray | None:
+        """Return latent parameters that networks trained on the bank answer with, None where they cannot serve.
+
+        They know parameters; where latent ones come from is known of independent marginals.
+        """
+        model, bank, networks = self._model, self._bank, NeuralPosterior()
+        evidence = Evidence(draws=BankDraws(bank), support=bank.header.support, summary=self.summary)
+        if model.independent_laws is None or networks.reason_not(evidence, bank, model) is not None:
+            return None
+        answer = networks.infer(evidence, bank, model, draws=count, rng=rng)
+        if answer.reasons or evidence.support is None:
+            return None
+        z = Coordinates.of(answer.theta, evidence.support, model).forth(answer.theta)
+        return z if np.allclose(model.from_latent(z), answer.theta, rtol=1e-3, atol=1e-6) else None
 
     def failures_in_words(self) -> str | None:
         """Return how many simulations failed, how and where, and what that means; None where they are few."""
