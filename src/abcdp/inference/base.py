@@ -100,6 +100,9 @@ class PosteriorMethod(ABC):
 
     name: ClassVar[str]
 
+    rests_on_draws: ClassVar[bool] = True
+    """Whether its answers are draws of the bank, so that they are guesses where one of them decides."""
+
     @abstractmethod
     def reason_not(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
         """Return why this method cannot serve here, for whoever asked for it by name; None where it can."""

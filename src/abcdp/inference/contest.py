@@ -74,7 +74,8 @@ def held_out(
 ) -> dict[str, Record]:
     """Return how methods do on the draws of the prior nearest to an answer, which none of them sees otherwise.
 
-    Of those that networks were not trained on, where these are among the methods.
+    Of those that networks were not trained on, where these are among the methods. A method that cannot answer one of
+    them is left out.
     """
     if evidence.support is None:
         raise ReleaseError("without the support of the prior no answer can be scored.")
@@ -103,8 +104,12 @@ def held_out(
             simulations=0,
             shared=shared,
         )
-        for method in methods:
-            answer = method.infer(pretended, bank, None, draws=_DRAWS, rng=rng).equally_weighted(_DRAWS, rng)
+        for method in [one for one in methods if one.name in found]:
+            try:
+                answer = method.infer(pretended, bank, None, draws=_DRAWS, rng=rng).equally_weighted(_DRAWS, rng)
+            except ReleaseError:
+                del found[method.name]
+                continue
             low, high = np.quantile(answer.theta, [0.05, 0.95], axis=0)
             truth = sample.theta[place]
             score = coordinates.log_score(answer.theta, truth)

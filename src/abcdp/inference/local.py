@@ -38,6 +38,7 @@ class LocalLikelihood(PosteriorMethod):
     """Draws under a normal law of the summary, fitted where the answer lies, with the noise convolved."""
 
     name = "local"
+    rests_on_draws = False
 
     def reason_not(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
         """Return that there is no summary, that coordinates cannot be found, or that there is too little to fit."""

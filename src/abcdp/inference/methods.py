@@ -28,7 +28,9 @@ _SHIPPED: tuple[PosteriorMethod, ...] = (
     *(AcceptedDraws(), NoiseAwareWeights(), LocalLikelihood()),
     *(NeuralPosterior(), RegressionAdjustment(), NearestDraws()),
 )
-_CONTEST = ("local", "neural", "regression")  # approximations, of which held-out draws near the answer choose
+# approximations, of which held-out draws near the answer choose: the first of them that can serve has a lead
+_CONTEST = ("local", "neural", "regression")
+_CONTEST_OF_BANK = ("neural", "local", "regression")  # without new simulations local fits are too narrow more often
 
 COVERED = 0.82  # share of truths in 90 % intervals near an answer, of 32 datasets, below which it is not trusted
 
@@ -82,7 +84,9 @@ def choose(name: str, evidence: Evidence, bank: Bank, model: Model | None, draws
     reason = METHODS[name].reason_not(evidence, bank, model)
     if reason is not None:
         raise ReleaseError(reason)
-    doubt = METHODS[name].doubt(evidence, bank, model) or evidence.one_draw_decides
+    doubt = METHODS[name].doubt(evidence, bank, model)
+    if METHODS[name].rests_on_draws:
+        doubt = doubt or evidence.one_draw_decides
     return Choice(METHODS[name], draws, doubt, asked=True)
 
 
@@ -94,9 +98,10 @@ def rivals(evidence: Evidence, bank: Bank, model: Model | None, draws: int) -> t
 
 def _rivals_of(choice: Choice, evidence: Evidence, bank: Bank, model: Model | None) -> list[PosteriorMethod]:
     """Return the methods that a choice is measured against: approximations, where it is one itself."""
-    if choice.method.name not in _CONTEST:
+    contest = _CONTEST_OF_BANK if model is None else _CONTEST
+    if choice.method.name not in contest:
         return []
-    later = _CONTEST[_CONTEST.index(choice.method.name) + 1 :]
+    later = contest[contest.index(choice.method.name) + 1 :]
     return [METHODS[name] for name in later if _can(METHODS[name], evidence, bank, model)]
 
 
@@ -124,9 +129,12 @@ def answered(
         answer = infer(choice)
     others = [] if name != "auto" else _rivals_of(choice, evidence, bank, model)
     if not others:
-        silent = choice.doubt is None or choice.method is local
+        silent = choice.doubt is None or (name == "auto" and not choice.method.rests_on_draws)
         return choice.method.name, answer if silent else answer.doubted(choice.warning)
     found = held_out((choice.method, *others), evidence, bank, answer.theta, rng)
+    others = [one for one in others if one.name in found]
+    if choice.method.name not in found or not others:
+        return choice.method.name, answer
     notes = {
         f"held_out_{word}_{name}": getattr(one, word) for name, one in found.items() for word in ("score", "coverage")
     }
@@ -176,7 +184,11 @@ def _first_choice(
     evidence: Evidence, bank: Bank, model: Model | None, draws: int, without: str | None = None
 ) -> Choice:
     reason = doubt = None
-    for method in (METHODS[name] for name in AUTO if name != without):
+    order = AUTO
+    if model is None:
+        start = AUTO.index(_CONTEST[0])
+        order = (*AUTO[:start], *_CONTEST_OF_BANK, *AUTO[start + len(_CONTEST) :])
+    for method in (METHODS[name] for name in order if name != without):
         cannot = method.reason_not(evidence, bank, model)
         if cannot is not None:
             reason = cannot

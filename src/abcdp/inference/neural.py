@@ -113,9 +113,10 @@ class Amortised:
 
     def noise_of(self, summary: Noisy) -> Noise | None:
         """Return the noise of a summary as networks see it, None where they were trained for none like it."""
-        if not isinstance(summary.law, Law):
+        law = getattr(summary, "law", None)  # what several releases have in common has none
+        if not isinstance(law, Law):
             return None
-        shape = _LIKE.get(summary.law.shape, summary.law.shape)
+        shape = _LIKE.get(law.shape, law.shape)
         for kind, name in enumerate(self.shapes):
             ratios = np.sqrt(summary.variances) / (self.patterns[kind] * self.units)
             scale = float(np.exp(np.log(ratios).mean()))
@@ -147,7 +148,7 @@ class Amortised:
         kinds[noise.kind] = 1.0
         numbers = [scale] if self.least is None else [scale, float(np.log(records / self.records))]
         inputs = [(one - middle) / size for one, (middle, size) in zip(numbers, self.inputs, strict=True)]
-        return np.concatenate([y / np.sqrt(self.variances + spread**2), kinds, inputs])
+        return np.concatenate([inputs, kinds, y / np.sqrt(self.variances + spread**2)])
 
     def draws(self, context: FloatArray, count: int, rng: np.random.Generator) -> list[FloatArray]:
         """Return draws of coordinates, of each network about as many."""
@@ -183,6 +184,7 @@ class NeuralPosterior(PosteriorMethod):
     """Draws of networks that were trained on the bank."""
 
     name = "neural"
+    rests_on_draws = False
 
     def reason_not(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
         """Return that there is no summary, no network, or none for this noise."""

@@ -137,7 +137,7 @@ class _Trainer:
             inputs.append(smaller)
         y = y / jnp.sqrt(data["variances"] + spread**2)
         inputs = [(one - middle) / size for one, (middle, size) in zip(inputs, settings["inputs"], strict=True)]
-        return jnp.concatenate([y, jax.nn.one_hot(kind, len(settings["shapes"])), *inputs], axis=1)
+        return jnp.concatenate([*inputs, jax.nn.one_hot(kind, len(settings["shapes"])), y], axis=1)
 
     def _log_density(self, arrays: Arrays, contexts: jax.Array, z: jax.Array) -> jax.Array:
         """Return log densities as :class:`abcdp.inference.flow.Flow` does, of a context each."""

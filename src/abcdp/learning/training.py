@@ -45,7 +45,7 @@ from abcdp.releases.release import Release
 _MOST_VALUES, _MOST_DRAWS = 1 << 26, 1_000_000  # numbers and draws of a bank that are trained on
 _FEWEST = 500  # draws below which there is nothing to learn from
 _HIDDEN, _LAYERS, _GROUP, _COMPONENTS = 160, 2, 64, 6
-_BATCH, _EPOCHS, _STEPS = 256, 100, (2000, 12_000)  # of a training: how often it sees each draw, and the ends of that
+_BATCH, _EPOCHS, _STEPS = 256, 200, (2000, 14_000)  # of a training: how often it sees each draw, and the ends of that
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 3.0  # over the spread of summaries: below the one nothing changes, above there is
 # nothing to know; the latter grows with the root of the entries, which may all move together
 _DELTA = 1e-6  # of Gaussian noise whose relative sizes are looked at, which do not depend on it
@@ -95,8 +95,8 @@ def train(
         A bank with summaries; one in memory keeps its networks in memory.
     noise
         For which kinds of noise: releases, :class:`abcdp.NoisySummary` or :class:`abcdp.Law` objects, whose sizes do
-        not matter, only their shapes and the relative sizes of their entries. By default all that
-        :class:`abcdp.PrivateSummary` may use with this distance.
+        not matter, only their shapes and the relative sizes of their entries. By default what
+        :class:`abcdp.PrivateSummary` chooses for this distance, without and with a delta.
     least_records
         Train for data of so many records up to the bank's number too. Only where records are independent given the
         parameters and summaries are means over them: their variance is then known from the covariances kept with the
@@ -163,7 +163,7 @@ def _patterns(bank: Bank, noise: Noises | None) -> dict[str, list[FloatArray]]:
             known.append(pattern)
 
     if noise is None:
-        norms: tuple[tuple[NoiseNorm, float], ...] = (("l1", 0.0), ("box", 0.0), ("l2", _DELTA))
+        norms: tuple[tuple[NoiseNorm, float], ...] = (("auto", 0.0), ("l2", _DELTA))
         for norm, delta in norms:
             try:
                 mechanism = PrivateSummary(1.0, norm=norm, delta=delta)

@@ -49,7 +49,7 @@ _HELD = 1 << 30  # bytes of encoded datasets kept in memory; a larger bank is re
 _BLOCK = 1 << 25  # bytes of encoded datasets compared at once
 _GROUP = 1 << 28  # bytes of distances computed in one pass over a bank that is read again
 _FLIPS = 256  # draws over which the flip probability is averaged, for each of a hundred datasets
-_ANSWERS = ("first choice", "neural", "regression")  # to one dataset, where they are measured against each other
+_ANSWERS = ("first choice", "local", "regression")  # to one dataset, where they are measured against each other
 _LEAD = 1.0  # standard errors by which another must score better than the first choice to be taken
 _SCORED = 20_000  # draws of the prior that tell the coordinates in which answers are scored
 _FLIPPING = {"laplace": "laplace", "exponential": "one-sided"}  # laws whose flip probability is known
@@ -272,19 +272,9 @@ class Trial:
                     out[start + k] = task.result()
                     advance(1)
         # where some were not fitted, the others say nothing about the average
-        out[fits:, np.isnan(out[:, :, 0, 0]).any(axis=0), 0] = np.nan
-        chosen = [self._best(out[:, i, :, 0], fits) for i in range(len(settings))]
+        out[fits:, np.isnan(out[..., 0]).any(axis=0)] = np.nan
+        chosen = [_best(out[:, i, :, 0], fits) for i in range(len(settings))]
         return out[:, np.arange(len(settings)), chosen, 1:]
-
-    def _best(self, scores: FloatArray, fits: int) -> int:
-        """Return which answers to a setting score best: another than the first choice where it clearly does."""
-        known = [j for j in range(len(_ANSWERS)) if not np.isnan(scores[:, j]).any()]
-        if 0 not in known and fits and not np.isnan(scores[:fits, 0]).any():  # local fits, of some of them
-            scores, known = scores[:fits], [0, *known]
-        if not known:
-            return 0
-        best = max(known[1:], key=lambda j: float(scores[:, j].mean()), default=known[0])
-        return best if leads(scores[:, best], scores[:, known[0]]) > _LEAD else known[0]
 
     def _distances(self, observed: SimulatedDatasets, pool: ThreadPoolExecutor) -> FloatArray:
         """Return the distances of all draws to each observation, in one pass over the bank."""
@@ -391,28 +381,31 @@ class Trial:
     ) -> list[tuple[FloatArray, bool] | None]:
         """Return the draws that abcdp.posterior would make, none where there are none, and if the bank is too small.
 
-        In the order of `_ANSWERS`, where it would measure several against each other. Nothing where it would take a
-        local fit and none `fits`; if there are networks, they and a regression are answers all the same.
+        In the order of `_ANSWERS`, where it would measure several against each other. Nothing in the place of a local
+        fit where none `fits`, and nothing at all where that is the first choice.
         """
         if evidence.reason_empty is not None:
             return [(self._draws.theta[:0], True)] * len(_ANSWERS)
         bank = self._of(setting).bank
         choices = rivals(evidence, bank, None, setting.draws)
-        left_out = choices[0].method.name == LocalLikelihood.name and not fits
-        if left_out and _ANSWERS[1] not in (choice.method.name for choice in choices):
+        if choices[0].method.name == LocalLikelihood.name and not fits:
             return [None] * len(_ANSWERS)
-        found: dict[str, tuple[FloatArray, bool]] = {}
-        for choice in choices[left_out:]:
+        found: dict[str, tuple[FloatArray, bool] | None] = {}
+        for choice in choices:
+            name = choice.method.name
+            if name == LocalLikelihood.name and not fits:
+                found[name] = None
+                continue
             try:
                 answer = choice.infer(evidence, bank, None, rng)
             except ReleaseError:
-                if choice.method.name != LocalLikelihood.name:
+                if name != LocalLikelihood.name:
                     raise
                 continue  # no local fit could be made: the next one counts
-            doubted = answer.reasons if choice.method.name in (LocalLikelihood.name, _ANSWERS[1]) else choice.doubt
-            found[choice.method.name] = answer.theta, bool(doubted) or len(answer.theta) < setting.draws
+            doubted = choice.doubt if choice.method.rests_on_draws else answer.reasons
+            found[name] = answer.theta, bool(doubted) or len(answer.theta) < setting.draws
         first = next(iter(found.values()))
-        return [None if left_out else first, *(found.get(name, first) for name in _ANSWERS[1:])]
+        return [first, *(found.get(name, first) for name in _ANSWERS[1:])]
 
     def _score(self, theta: FloatArray, truth: FloatArray) -> tuple[FloatArray, float]:
         """Return the squared errors of the mean and the share of parameters inside the central 90 % interval.
@@ -461,6 +454,21 @@ class _Scans:
             found = flip_probability(margins, scale=b1, distance_scale=b2, noise=noise)
             self._flips[decided] = float(np.mean(found))
         return self._flips[decided]
+
+
+def _best(scores: FloatArray, fits: int) -> int:
+    """Return which answers score best, observations x answers: another than the first choice where it clearly does.
+
+    Answers that are there for some observations alone are compared on these.
+    """
+    known = [j for j in range(scores.shape[1]) if not np.isnan(scores[:, j]).any()]
+    partly = [j for j in range(scores.shape[1]) if j not in known and fits and not np.isnan(scores[:fits, j]).any()]
+    if partly:
+        scores, known = scores[:fits], sorted([*known, *partly])
+    if not known:
+        return 0
+    best = max(known, key=lambda j: float(scores[:, j].mean()))
+    return best if leads(scores[:, best], scores[:, known[0]]) > _LEAD else known[0]
 
 
 def _is_summary(setting: Setting) -> bool:
