@@ -84,6 +84,10 @@ class Design:
         kept = weights_near(self.z, region) > _COUNTS
         return Design(self.z[kept], self.plain[kept], self.rows[kept])
 
+    def after(self, count: int) -> Design:
+        """Return all but the first so many."""
+        return Design(self.z[count:], self.plain[count:], self.rows[count:])
+
     def __len__(self) -> int:
         return len(self.z)
 
