@@ -40,6 +40,8 @@ class Averaged:
 
     @cached_property
     def _shares(self) -> FloatArray:
+        if self.no_draws is not None:  # nobody knows how wide a noise is that cannot be drawn
+            return np.full((len(self.parts), 1), 1.0 / len(self.parts))
         precisions = 1.0 / np.maximum(np.stack([part.variances for part in self.parts]), 1e-300)
         return np.asarray(precisions / precisions.sum(axis=0))
 
