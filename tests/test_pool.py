@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -18,6 +20,8 @@ from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.pool import Layout, _Said, disagreement, drawn, multiplied
 from abcdp.inference.several import shared_parameters
 from abcdp.inference.surrogate import Region
+from abcdp.reporting import plots
+from abcdp.reporting.report import report
 
 UNIT = abcdp.Unit()
 SIZES, NOISES, NAMES = [500, 1000, 2000], [0.3, 0.1, 0.05], ["x", "y", "z"]
@@ -292,6 +296,8 @@ def test_methods_that_have_no_likelihood_are_refused(bank):
     for method in ("weights", "regression", "nearest"):
         with pytest.raises(ReleaseError, match=r"likelihoods are multiplied.*'local'"):
             answered(releases, bank, method=method)
+    with pytest.raises(ReleaseError, match="do not tell the datasets"):
+        answered(releases, bank, own=["b"], datasets=["x/y", "x-y"])
     with pytest.raises(ReleaseError, match=r"records=.*for all 2 releases"):
         answered(releases, bank, records=[100])
 
@@ -322,3 +328,79 @@ def test_the_guarantee_of_each_owner_and_of_whoever_is_in_several(bank, tmp_path
     with xarray.open_datatree(tmp_path / "p.nc") as again:
         assert list(again["posterior"].data_vars) == ["a", "b"]
         assert again.attrs["grouping"] == tree.attrs["grouping"]
+
+
+# -- command line and report ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A bank in a folder, and releases of two datasets, one with a name that a page must not take for its own."""
+    to = tmp_path_factory.mktemp("owners")
+    bank = abcdp.simulate(INDEPENDENT, MEANS, draws=3000, records=1000, seed=3, to=to / "bank")
+    for number, (name, size) in enumerate([("north <i>$x$</i>", 1000), ("south", 2000), ("south", 2000)]):
+        data = pairs(np.array([[0.4, 0.2 * (number > 0)]]), size, np.random.default_rng(size))[0]
+        release = public_release(bank, data, abcdp.PrivateSummary(2.0), unit=UNIT, seed=number)
+        abcdp.Release.from_json(release.to_json() | {"dataset": name}).save(to / f"r{number}.json")
+    return to
+
+
+def command(*arguments, cwd, fails=False):
+    run = subprocess.run(
+        [sys.executable, "-c", "from abcdp.cli import main; main()", *map(str, arguments)],
+        cwd=cwd, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (run.returncode == 2) == fails, run.stderr
+    assert "Traceback" not in run.stderr
+    return run.stderr if fails else run.stdout
+
+
+def test_the_command_of_several_releases(folder):
+    three = [f"r{number}.json" for number in range(3)]
+    told = command("posterior", *three, "--bank", "bank", "--own", "b", "--out", "p.nc", "--json", cwd=folder)
+    found = json.loads(told)
+    assert list(found["parameters"]) == ["a", "b[north <i>$x$<-i>]", "b[south]"]  # a slash would be a path
+    assert "2 releases of 'south' share its records" in found["grouping"]
+    assert "epsilon = 6" in found["guarantee"]
+    assert abs(found["parameters"]["a"]["mean"] - 0.4) < 0.2
+    with xarray.open_datatree(folder / "p.nc") as tree:
+        assert list(tree["posterior"].data_vars) == list(found["parameters"])
+    text = command("posterior", "r1.json", "--bank", "bank", "--draws", 200, cwd=folder)
+    assert text.startswith("parameter")
+    assert "rung" in text
+    names = ["--dataset", "x", "--dataset", "y"]
+    told = command("posterior", *three[1:], "--bank", "bank", "--bank", "bank", *names, "--json", cwd=folder)
+    assert "different records" in json.loads(told)["grouping"]
+    assert "names among a, b" in command("posterior", *three, "--bank", "bank", "--own", "c", cwd=folder, fails=True)
+    assert "3 releases and 2 banks" in command(
+        "posterior", *three, "--bank", "bank", "--bank", "bank", cwd=folder, fails=True
+    )
+
+
+def test_the_page_of_several_releases(folder):
+    three = [folder / f"r{number}.json" for number in range(3)]
+    page = report(three, folder / "bank", folder / "page.html", own=["b"]).read_text()
+    assert "2 releases of &#39;south&#39; share its records" in page
+    assert "<i>" not in page
+    assert "in all of them epsilon = 6" in page
+    assert page.count("data:image/png") == 2
+    assert 'id="datasets"' in page
+    together = report(three[1:], folder / "bank", folder / "one.html").read_text()
+    assert "its releases together have epsilon = 4" in together
+    assert 'id="datasets"' not in together
+    command("report", *three, "--bank", "bank", "--own", "b", "--out", "r.html", "--netcdf", "r.nc", cwd=folder)
+    assert (folder / "r.html").read_text() == page
+    with xarray.open_datatree(folder / "r.nc") as tree:
+        assert "b[south]" in tree["posterior"].data_vars
+    with pytest.raises(ReleaseError, match="several datasets"):
+        report(three[0], folder / "bank", folder / "no.html", shared=["a"])
+
+
+def test_the_picture_has_a_line_for_each_and_one_for_all(bank):
+    releases = [abcdp.NoisySummary([0.1, 0.2], noise=("gaussian", 0.1 + number)) for number in range(2)]
+    tree = answered(releases, bank, draws=200, datasets=["x", "y"])
+    alone = [(name, answered(one, bank, draws=200)) for name, one in zip("xy", releases, strict=True)]
+    figure = plots.intervals(alone, tree, ["a", "b"])
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["x", "y", "all together"]
+    assert len(figure.axes) == 2

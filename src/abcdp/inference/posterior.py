@@ -152,7 +152,7 @@ def posterior(
     else:
         if shared or own:
             raise ReleaseError("shared= and own= are for releases of several datasets; here is one.")
-        one, its_bank, size = (_the_only(value) for value in (release, bank, records))
+        one, its_bank, size = (the_only(value) for value in (release, bank, records))
         one = loaded(one)
         used = bank_of(one, its_bank)
         if model is not None:
@@ -168,9 +168,13 @@ def posterior(
     return tree
 
 
-def _the_only(value: Any) -> Any:
+def the_only(value: Any) -> Any:
     """Return what stands alone in a list, or what is none."""
-    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) != 1:
+        raise ReleaseError(f"one release has one bank and one number of records; here is a list of {len(value)}.")
+    return value[0]
 
 
 def loaded(release: Given) -> Release | NoisySummary:

@@ -38,6 +38,7 @@ from abcdp.simulation.model import Model
 if TYPE_CHECKING:
     import xarray
 
+Column = tuple[str, int, int]  # a variable's name, the dataset it is of, and the number of its parameter
 Banks = Bank | str | os.PathLike[str] | Sequence[Bank | str | os.PathLike[str]]
 
 
@@ -77,6 +78,7 @@ def posterior_of_several(
     _check_method(method)
     _check_alike(found)
     common = shared_parameters(found[0].bank.parameters, evidences[0].support, shared, own)
+    columns = _columns(found[0].bank.parameters, common, [label(one.name) for one in found])
     members = [
         Member(one.name, evidence, one.bank, said) for one, evidence, said in zip(found, evidences, doubts, strict=True)
     ]
@@ -85,7 +87,7 @@ def posterior_of_several(
     used = list({one.bank.digest: one.bank for one in found}.values())
     warned = [doubt for bank in used for doubt in failures_in_words(bank)]
     warned += as_doubts(in_words(answer.reasons, "local", model), *(weakness(bank) for bank in used))
-    return _tree(sources, found, common, answer), warned
+    return _tree(sources, found, common, columns, answer), warned
 
 
 def datasets_of(
@@ -188,21 +190,35 @@ def shared_parameters(
     return common
 
 
-def _tree(sources: Sources, found: Sequence[Dataset], common: tuple[str, ...], answer: Pooled) -> xarray.DataTree:
-    """Return a pooled posterior in ArviZ's form: own parameters have the name of their dataset beside theirs."""
-    from arviz_base import from_dict
+def label(dataset: str) -> str:
+    """Return the name of a dataset as it stands in those of variables, where a slash would be a path."""
+    return dataset.replace("/", "-")
 
-    parameters = found[0].bank.parameters
-    names = [one.name for one in found]
+
+def _columns(parameters: tuple[str, ...], common: tuple[str, ...], labels: Sequence[str]) -> list[Column]:
+    """Return the variables of a pooled answer: shared parameters once, own ones with the name of each dataset."""
     columns = [(name, 0, number) for number, name in enumerate(parameters) if name in common]
     columns += [
         (f"{name}[{dataset}]", place, number)
         for number, name in enumerate(parameters)
         if name not in common
-        for place, dataset in enumerate(names)
+        for place, dataset in enumerate(labels)
     ]
     if len({name for name, *_ in columns}) < len(columns):
-        raise ReleaseError("a parameter is called as an own one of a dataset would be: give datasets= other names.")
+        raise ReleaseError(
+            f"the names {', '.join(labels)} do not tell the datasets' own parameters apart: give others, datasets=..."
+        )
+    return columns
+
+
+def _tree(
+    sources: Sources, found: Sequence[Dataset], common: tuple[str, ...], columns: Sequence[Column], answer: Pooled
+) -> xarray.DataTree:
+    """Return a pooled posterior in ArviZ's form: own parameters have the name of their dataset beside theirs."""
+    from arviz_base import from_dict
+
+    parameters = found[0].bank.parameters
+    names = [one.name for one in found]
 
     def variables(parts: tuple[FloatArray, ...]) -> FloatArray:
         return np.stack([parts[place][:, number] for _, place, number in columns], axis=1)
@@ -228,7 +244,7 @@ def _tree(sources: Sources, found: Sequence[Dataset], common: tuple[str, ...], a
     theta, prior = variables(answer.theta), variables(answer.prior)
     tree = tree_of(tuple(name for name, *_ in columns), theta, prior, {}, attributes)
     shown = [
-        (f"summary[{name}]", f"number[{name}]", one.predicted, of)
+        (f"summary[{label(name)}]", f"number[{label(name)}]", one.predicted, of)
         for name, one, of in zip(names, answer.answers, found, strict=True)
         if one.predicted is not None
     ]

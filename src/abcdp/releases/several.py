@@ -109,6 +109,11 @@ class Sources:
     @property
     def guarantee(self) -> str:
         """What each release promises, and what they promise together to whoever is in several of them."""
+        return " ".join(self.promises)
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """The same, release by release."""
         said = []
         for name, group in self.groups.items():
             for one in group:
@@ -123,7 +128,7 @@ class Sources:
                 "Whoever is in several of these datasets has the sum of their budgets: in all of them "
                 f"{_sum_in_words(self.releases)}."
             )
-        return " ".join(said)
+        return tuple(said)
 
     def attributes(self) -> dict[str, Any]:
         """Return where a posterior comes from, in words and numbers."""
