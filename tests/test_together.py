@@ -294,6 +294,16 @@ def test_releases_of_one_name_are_of_one_dataset_and_budgets_add(bank, released)
     assert one.attrs["guarantee"] == answered(released(1), bank, draws=500).attrs["guarantee"]
 
 
+def test_releases_that_used_other_parts_of_one_bank(bank, released):
+    """The longer part has rows for both."""
+    values = np.random.default_rng(9).normal(0.2, 1, RECORDS)
+    part = bank.select([(3, 0)])
+    first = public_release(part, values, abcdp.PrivateSummary(1.0), unit=UNIT, seed=5)
+    second = public_release(bank, values, abcdp.PrivateSummary(1.0), unit=UNIT, seed=6)
+    tree = answered([first, second], bank, draws=100, datasets=["d", "d"])
+    assert tree.attrs["bank_digest"] == bank.digest
+
+
 def test_what_cannot_be_one_dataset_is_refused_with_the_way_out(bank, released):
     with pytest.raises(ReleaseError, match=r"of 300 and 400 records, so not of the same.*datasets="):
         answered([released(1), released(2, records=300)], bank)

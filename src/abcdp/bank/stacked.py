@@ -50,7 +50,7 @@ def stacked(banks: Sequence[Bank]) -> Bank:
                     f"the draws of shard {shard.number} of seed {shard.seed} have other parameters, or others of them "
                     f"failed, in one bank than in another. {_WAY_OUT}"
                 )
-        return ShardData(parts[0].status, parts[0].theta, np.concatenate([part.rows for part in parts], axis=1))
+        return dataclasses.replace(parts[0], rows=np.concatenate([part.rows for part in parts], axis=1))
 
     header = dataclasses.replace(first.header, distance=stack_of([bank.distance for bank in banks]), asserted_by="")
     limits = [bank.memory for bank in banks]

@@ -28,6 +28,10 @@ Datasets = Annotated[
         "default what each release says.",
     ),
 ]
+Records = Annotated[
+    list[int] | None,
+    typer.Option(help="How many records the data have, where a release does not tell: once for all, or for each."),
+]
 
 
 def join(app: typer.Typer) -> None:
@@ -41,6 +45,7 @@ def posterior(
     shared: Shared = None,
     own: Own = None,
     dataset: Datasets = None,
+    records: Records = None,
     model: Annotated[
         str | None, typer.Option(help="The model, as package.module:object, to simulate around the answer.")
     ] = None,
@@ -60,11 +65,10 @@ def posterior(
     from abcdp.inference.posterior import posterior as infer
 
     check_results({out: PAGE_SIZE})
-    several: dict[str, Any] = {"shared": listed(shared), "own": listed(own), "datasets": dataset or None}
     tree = infer(
         list(releases),
         opened(bank, memory),
-        **several,
+        **grouped(shared, own, dataset, records),
         model=find_model(model) if model else None,
         simulations=simulations,
         method=method,
@@ -82,9 +86,16 @@ def posterior(
     show(found, False)
 
 
-def listed(names: str | None) -> list[str]:
-    """Return the names in a list with commas."""
-    return [name.strip() for name in names.split(",") if name.strip()] if names else []
+def grouped(
+    shared: str | None, own: str | None, datasets: list[str] | None, records: list[int] | None
+) -> dict[str, Any]:
+    """Return what is said of several releases, as the options say it."""
+    names = {
+        word: [name.strip() for name in text.split(",") if name.strip()] if text else []
+        for word, text in (("shared", shared), ("own", own))
+    }
+    sizes = records[0] if records and len(records) == 1 else records or None
+    return {**names, "datasets": datasets or None, "records": sizes}
 
 
 def opened(banks: list[str], memory: int) -> list[Any]:

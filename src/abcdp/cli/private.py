@@ -12,7 +12,7 @@ from abcdp._common.missing import REST
 from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
 from abcdp.cli.models import find_model
 from abcdp.cli.output import Json, Memory, say, show
-from abcdp.cli.posterior import Banks, Datasets, Own, Shared, listed, opened
+from abcdp.cli.posterior import Banks, Datasets, Own, Records, Shared, grouped, opened
 from abcdp.cli.results import PAGE_SIZE, check_results
 from abcdp.errors import AbcdpError, DataError, MechanismError
 
@@ -267,6 +267,7 @@ def report(
     shared: Shared = None,
     own: Own = None,
     dataset: Datasets = None,
+    records: Records = None,
     model: Annotated[
         str | None, typer.Option(help="The model, as package.module:object, to simulate around the answer.")
     ] = None,
@@ -285,8 +286,7 @@ def report(
     check_results({out: PAGE_SIZE, netcdf: PAGE_SIZE})
     with _working("writing the report"):
         banks, given = opened(bank, memory), list(releases)
-        settings: dict[str, Any] = {"shared": listed(shared), "own": listed(own), "datasets": dataset or None}
-        settings["model"] = find_model(model) if model else None
+        settings = grouped(shared, own, dataset, records) | {"model": find_model(model) if model else None}
         page = write(given, banks, out, **settings)
         if netcdf:
             save_netcdf(posterior(given, banks, **settings), netcdf)

@@ -35,16 +35,17 @@ def report(
     shared: Sequence[str] = (),
     own: Sequence[str] = (),
     datasets: Sequence[str] | None = None,
+    records: int | Sequence[int | None] | None = None,
 ) -> Path:
     """Write the report of a release, or of a list of them, as one HTML file, and return its path.
 
-    A list, its banks, `shared`, `own` and `datasets` are as :func:`abcdp.posterior` has them.
+    A list, its banks, `shared`, `own`, `datasets` and `records` are as :func:`abcdp.posterior` has them.
 
     With a `model` the posterior may simulate around its answer, as :func:`abcdp.posterior` does, and data that it
     predicts are shown; those of a built-in model are shown without being asked for.
     """
     if isinstance(release, list | tuple) and len(release) != 1:
-        grouping: dict[str, Any] = {"shared": shared, "own": own, "datasets": datasets}
+        grouping: dict[str, Any] = {"shared": shared, "own": own, "datasets": datasets, "records": records}
         return report_of_several(release, bank, out, model=model, **grouping)
     if shared or own:
         raise ReleaseError("shared= and own= are for releases of several datasets; here is one.")
@@ -69,7 +70,7 @@ def report(
     values["how"], values["interval"] = in_words(release)
     values["failures"] = failures_and_where(used)
     if release.accepted or release.summary is not None:
-        tree, values["doubts"] = posterior_and_doubts(release, used, model=model)
+        tree, values["doubts"] = posterior_and_doubts(release, used, model=model, records=the_only(records))
         values["method"] = tree.attrs["method"]
         values["draws"] = tree["posterior"].sizes["draw"]
         values["effective"] = tree.attrs.get("effective_sample_size")

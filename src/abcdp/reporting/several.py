@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
 from abcdp.inference.posterior import Given
 from abcdp.inference.several import Banks, datasets_of
@@ -39,18 +38,24 @@ def report_of_several(
     shared: Sequence[str] = (),
     own: Sequence[str] = (),
     datasets: Sequence[str] | None = None,
+    records: int | Sequence[int | None] | None = None,
 ) -> Path:
     """Write the report of several releases as one HTML file, and return its path.
 
     Of several datasets the answer of each alone stands beside the pooled one; of one dataset that of each release.
     """
-    sources, found = datasets_of(releases, bank, datasets)
-    given: dict[str, Any] = {"shared": shared, "own": own, "datasets": list(sources.names), "model": model}
-    tree, doubts = posterior_and_doubts(list(sources.releases), bank, **given)
-    alone = [
-        _Alone(name, *posterior_and_doubts(list(ones), list(banks), datasets=[name] * len(ones), model=model))
-        for name, ones, banks in _apart(sources, found, bank)
-    ]
+    sources, found = datasets_of(releases, bank, datasets, records)
+    given: dict[str, Any] = {"shared": shared, "own": own, "datasets": list(sources.names), "records": records}
+    tree, doubts = posterior_and_doubts(list(sources.releases), bank, **given, model=model)
+    alone = []
+    for name, own_places in _apart(sources, found):
+        ones, banks, sizes = (
+            [values[k] for k in own_places]
+            for values in (sources.releases, *(_each(value, len(sources.names)) for value in (bank, records)))
+        )
+        alone.append(
+            _Alone(name, *posterior_and_doubts(ones, banks, datasets=[name] * len(ones), records=sizes, model=model))
+        )
     common = [name for name in found[0].bank.parameters if name in tree["posterior"].data_vars]
     values: dict[str, Any] = {
         "sources": sources,
@@ -69,18 +74,18 @@ def report_of_several(
     return write_page("several.html", values, out)
 
 
-def _apart(
-    sources: Sources, found: Sequence[Dataset], bank: Banks
-) -> list[tuple[str, tuple[Source, ...], tuple[Bank | str | os.PathLike[str], ...]]]:
-    """Return the parts that are shown alone, with their banks: datasets or, of a single one, releases."""
+def _each(value: Any, count: int) -> list[Any]:
+    """Return what is given for all, or for each, for each."""
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    return given * count if len(given) == 1 else given
+
+
+def _apart(sources: Sources, found: Sequence[Dataset]) -> list[tuple[str, list[int]]]:
+    """Return the numbers of the releases that are shown alone: of each dataset or, of a single one, each of them."""
     count = len(sources.releases)
-    banks: list[Any] = list(bank) if isinstance(bank, list | tuple) else [bank]
-    banks = banks * count if len(banks) == 1 else banks
     if len(found) > 1:
-        groups = [(one.name, [k for k in range(count) if sources.names[k] == one.name]) for one in found]
-    else:
-        groups = [(f"release {k + 1}", [k]) for k in range(count)]
-    return [(name, tuple(sources.releases[k] for k in own), tuple(banks[k] for k in own)) for name, own in groups]
+        return [(one.name, [k for k in range(count) if sources.names[k] == one.name]) for one in found]
+    return [(f"release {k + 1}", [k]) for k in range(count)]
 
 
 def _promise(name: str, one: Source) -> dict[str, Any]:
