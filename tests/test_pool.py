@@ -170,6 +170,20 @@ def test_one_bank_for_each_size_of_data(bank):
         answered([releases[0], foreign], [bank, wide], datasets=["large", "small"])
 
 
+def test_no_number_of_datasets_tells_what_the_fit_that_they_share_misses():
+    """Thirty datasets and a bank of 1500 draws: the fit's own error is a fifth of the spread, and the answer has it."""
+    model = abcdp.Model({"mu": stats.norm(0, 1)}, lambda t, n, rng: rng.normal(t, 1.0, size=(len(t), n)), name="mean")
+    bank = abcdp.simulate(model, abcdp.MeanSummary([0], domain=(-8, 8)), draws=1500, records=400, seed=1)
+    variance, rng = 1 / 400 + 0.01**2, np.random.default_rng(1)
+    values = rng.normal(0.3, math.sqrt(variance), 30)
+    releases = [abcdp.NoisySummary([value], noise=("gaussian", 0.01)) for value in values]
+    spread = 1 / math.sqrt(1 + 30 / variance)
+    found = draws_of(answered(releases, bank, draws=2000))
+    assert 1.1 < found.std() / spread < 1.5
+    few = draws_of(answered(releases[:2], bank, draws=2000))
+    assert abs(few.std() * math.sqrt(1 + 2 / variance) - 1) < 0.08
+
+
 # -- what speaks against it -------------------------------------------------------------------------------------------
 
 

@@ -271,7 +271,11 @@ class _Fits:
             self._share(number, search.learned)
         self.region = multiplied(said, layout)
         self.rounds = self._find(fresh[1])
-        self.laws = tuple(search.law(own) for search, own in zip(self.searches, times, strict=True))
+        # what a fit misses is the same for all datasets of a bank: no number of them tells it
+        sharing = [self._alike.count(bank) for bank in self._alike]
+        self.laws = tuple(
+            search.law(own, many) for search, own, many in zip(self.searches, times, sharing, strict=True)
+        )
 
     def _share(self, number: int, made: Any) -> None:
         """Let all others learn the simulations of one that stand for theirs too: those of the same bank."""

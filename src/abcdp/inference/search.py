@@ -284,9 +284,12 @@ class Search:
         middle = share @ z
         return Region(middle, ((z - middle) * share[:, None]).T @ (z - middle))
 
-    def law(self, times: float) -> Surrogate:
-        """Return the law of the summary at the place, of data that vary so many times as much as the bank's."""
-        return replace(self._law.surrogate, times=times)
+    def law(self, times: float, sharing: int = 1) -> Surrogate:
+        """Return the law of the summary at the place, of data that vary so many times as much as the bank's.
+
+        `sharing` is how many datasets rest on the same simulations.
+        """
+        return replace(self._law.surrogate, times=times, sharing=sharing)
 
     def _weighted(self, times: float) -> tuple[FloatArray, FloatArray]:
         """Return points around the place and their log weights, with normal noise."""
