@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,10 @@ def coins(count: int) -> abcdp.Model:
 
 def normal(theta: Array, records: int, rng: np.random.Generator) -> Array:
     return rng.normal(theta[:, :1], theta[:, 1:], size=(len(theta), records))
+
+
+def known_spread(theta: Array, records: int, rng: np.random.Generator) -> Array:
+    return rng.normal(theta[:, :1], 1.0, size=(len(theta), records))
 
 
 def quantiles(theta: Array, records: int, rng: np.random.Generator) -> Array:
@@ -170,6 +175,7 @@ class Found:
     seconds: list[float] = field(default_factory=list)
     least: list[Array] = field(default_factory=list)  # errors of the exact posterior
     told_apart: list[float] = field(default_factory=list)  # from the exact posterior, by a network
+    widths: list[list[float]] = field(default_factory=list)  # of intervals, pooled and of each dataset alone
 
     def numbers(self) -> dict[str, Any]:
         """Return the figures."""
@@ -192,6 +198,10 @@ class Found:
             out["error_of_the_exact_posterior"] = float(np.sqrt(np.mean(np.square(self.least))))
         if self.told_apart:
             out["told_apart"] = float(np.mean(self.told_apart))
+        if self.widths:
+            widths = np.array(self.widths)
+            out["width_over_the_narrowest_alone"] = float(widths[:, 0].mean() / widths[:, 1:].mean(axis=0).min())
+            out["narrower_than_any_alone"] = float((widths[:, 0] < widths[:, 1:].min(axis=1)).mean())
         return out
 
 
@@ -258,11 +268,7 @@ def study(
             out |= {"told_apart": two_normals.c2st(draws_of_exact.theta[rows], draws, rng)}
         return out
 
-    found = Found()
-    for one in each(answer, datasets):
-        for name, value in one.items():
-            getattr(found, name).append(value)
-    return found
+    return gathered(answer, datasets)
 
 
 def draws_of(tree: Any, bank: abcdp.Bank) -> Array:
@@ -332,10 +338,7 @@ def mixture_rows(many: Many) -> Iterator[Row]:
                 "told_apart": two_normals.c2st(exact, found, rng),
             }
 
-        found = Found()
-        for one in each(answer, many(40)):
-            for name, value in one.items():
-                getattr(found, name).append(value)
+        found = gathered(answer, many(40))
         yield Row(
             f"mixture of two normal laws, N = 5000, epsilon = {epsilon:g}",
             found,
@@ -475,6 +478,96 @@ def where_it_cannot_work(many: Many) -> Iterator[Row]:
     yield Row("two far modes, by a local fit", found, {"coverage_trusted": (0.87, 0.93)})
 
 
+def two_release_rows(many: Many) -> Iterator[Row]:
+    """Yield two releases of one dataset, and the same taken for two datasets by mistake."""
+    model = abcdp.Model({"mu": stats.norm(0, 1)}, known_spread, name="normal of known spread")
+    bank = bank_of(model, abcdp.MeanSummary([0], domain=(-5, 5)), 1000)
+    for ratio in (0.1, 0.5, 1.0):
+        # Laplace noise of a standard deviation that is so many times that of the mean
+        mechanism = abcdp.PrivateSummary(math.sqrt(2.0) * 10.0 / (math.sqrt(bank.records) * ratio))
+
+        def answer(
+            number: int, names: Sequence[str] = ("d", "d"), mechanism: abcdp.PrivateSummary = mechanism
+        ) -> dict[str, Any]:
+            rng = np.random.default_rng([19, number])
+            truth = model.draw(1, rng)
+            data = model.run(truth, bank.records, rng)[0][0]
+            releases = [public_release(bank, data, mechanism, unit=UNIT, seed=2 * number + which) for which in range(2)]
+            tree, seconds = pooled_answer(releases, bank, seed=number, datasets=list(names))
+            return told(tree, seconds, ["mu"], truth[0], bank.theta.std(axis=0))
+
+        yield Row(
+            f"two releases of one mean, b/v = {ratio:g}", gathered(answer, many(1000)), {"coverage": (0.88, 0.92)}
+        )
+        wrong = gathered(partial(answer, names=("d", "e")), many(200))
+        yield Row("the same taken for two datasets", wrong, {"coverage": (0.70, 0.86)})
+
+
+def owner_rows(many: Many) -> Iterator[Row]:
+    """Yield three owners of different sizes and budgets, who share a mean and have spreads of their own."""
+    moments = abcdp.MeanSummary([abcdp.Moment(0), abcdp.Moment(0, power=2)], domain=(-10, 10))
+    bank, sizes, budgets = bank_of(README, moments, 2000), (500, 2000, 8000), (1.0, 0.5, 0.2)
+    names = [f"{size} records" for size in sizes]
+    spread = bank.theta.std(axis=0)
+
+    def answer(number: int) -> dict[str, Any]:
+        rng = np.random.default_rng([20, number])
+        mu, *sigmas = README.draw(1, rng)[0, :1].tolist() + README.draw(len(sizes), rng)[:, 1].tolist()
+        releases = []
+        for which, (size, epsilon, sigma) in enumerate(zip(sizes, budgets, sigmas, strict=True)):
+            data = README.run(np.array([[mu, sigma]]), size, rng)[0][0]
+            mechanism = abcdp.PrivateSummary(epsilon)
+            releases.append(public_release(bank, data, mechanism, unit=UNIT, seed=3 * number + which))
+        given: dict[str, Any] = {"model": README, "seed": number}
+        tree, seconds = pooled_answer(releases, bank, shared=["mu"], datasets=names, **given)
+        alone = [width_of(pooled_answer(one, bank, method="local", **given)[0], "mu") for one in releases]
+        parameters = ["mu", *(f"sigma[{name}]" for name in names)]
+        found = told(
+            tree, seconds, parameters, np.array([mu, *sigmas]), np.array([spread[0], *[spread[1]] * len(sizes)])
+        )
+        return found | {"widths": [width_of(tree, "mu"), *alone]}
+
+    must = {**CALIBRATED, "width_over_the_narrowest_alone": (0.0, 1.0)}
+    yield Row("three owners, N = 500, 2000, 8000, epsilon = 1, .5, .2", gathered(answer, many(200)), must)
+
+
+def pooled_answer(release: Any, bank: abcdp.Bank, **given: Any) -> tuple[Any, float]:
+    """Return the answer to a release or to several, and how long it took."""
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = abcdp.posterior(release, bank, draws=2000, progress=False, **given)
+    return tree, time.perf_counter() - start
+
+
+def told(tree: Any, seconds: float, parameters: Sequence[str], truth: Array, spread: Array) -> dict[str, Any]:
+    """Return what there is to say of an answer where the truth is known."""
+    draws = np.stack([np.ravel(tree["posterior"][name]) for name in parameters], axis=1)
+    low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+    return {
+        "error": (draws.mean(axis=0) - truth) / spread,
+        "covered": (low <= truth) & (truth <= high),
+        "trusted": bool(tree.attrs["trusted"]),
+        "rungs": tree.attrs["rung"],
+        "simulations": int(tree.attrs.get("simulations", 0)),
+        "seconds": seconds,
+    }
+
+
+def width_of(tree: Any, name: str) -> float:
+    """Return the width of a parameter's 90 % interval."""
+    return float(np.ptp(np.quantile(tree["posterior"][name], [0.05, 0.95])))
+
+
+def gathered(job: Callable[[int], dict[str, Any]], datasets: int) -> Found:
+    """Return what a job finds of each dataset."""
+    found = Found()
+    for one in each(job, datasets):
+        for name, value in one.items():
+            getattr(found, name).append(value)
+    return found
+
+
 PROBLEMS = {
     "coins": coin_rows,
     "moments": moment_rows,
@@ -484,6 +577,8 @@ PROBLEMS = {
     "epidemic": epidemic_rows,
     "neural": neural_rows,
     "cannot": where_it_cannot_work,
+    "two-releases": two_release_rows,
+    "owners": owner_rows,
 }
 
 
@@ -518,6 +613,8 @@ def in_words(row: dict[str, Any]) -> str:
         parts.append(f"exact error {row['error_of_the_exact_posterior']:.3f}")
     if "told_apart" in row:
         parts.append(f"told apart {row['told_apart']:.3f}")
+    if "width_over_the_narrowest_alone" in row:
+        parts.append(f"width x {row['width_over_the_narrowest_alone']:.2f} of the narrowest alone")
     parts += [f"{rung} {count}" for rung, count in row["rungs"].items()]
     parts.append(f"{row['seconds']:.1f} s")
     verdict = ", ".join(f"{name} {'reached' if held else 'MISSED'}" for name, held in row["held"].items())

@@ -81,6 +81,8 @@ AREAS = {
     "noisy pairs": ("pairs", "other_statistics or left_out"),
     "local": ("local", "left_out_and_counted or held_out_draws or share_a_path"),
     "predictive": ("predictive", "own_simulation or under_a_fitted_law"),
+    "one dataset": ("together", "not intervals_hold and not exact_posterior"),
+    "pools": ("pool", "disagree or guarantee"),
     "calibration check": ("calibration_check", "own_draw or discrete or unlikeliest"),
     "hostile": ("hostile_settings", ""),
     "refusals": ("distances", "refused"),

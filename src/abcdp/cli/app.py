@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._common.version import __version__
-from abcdp.cli import calibration, ledger, paper, private, public, trust
+from abcdp.cli import calibration, ledger, paper, posterior, private, public, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -37,6 +37,7 @@ def _root(
 public.join(app)
 calibration.join(app)
 private.join(app)
+posterior.join(app)
 ledger.join(app)
 trust.join(app)
 paper.join(app)

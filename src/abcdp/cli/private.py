@@ -12,6 +12,7 @@ from abcdp._common.missing import REST
 from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
 from abcdp.cli.models import find_model
 from abcdp.cli.output import Json, Memory, say, show
+from abcdp.cli.posterior import Banks, Datasets, Own, Records, Shared, grouped, opened
 from abcdp.cli.results import PAGE_SIZE, check_results
 from abcdp.errors import AbcdpError, DataError, MechanismError
 
@@ -260,9 +261,13 @@ def _decimal(amount: Any) -> str:
 
 
 def report(
-    release: Annotated[Path, typer.Argument(help="The file of the release.")],
-    bank: Annotated[str, typer.Option(help="The folder or URL of its bank.")],
+    releases: Annotated[list[Path], typer.Argument(help="The file of the release, or several of them.")],
+    bank: Banks,
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
+    shared: Shared = None,
+    own: Own = None,
+    dataset: Datasets = None,
+    records: Records = None,
     model: Annotated[
         str | None, typer.Option(help="The model, as package.module:object, to simulate around the answer.")
     ] = None,
@@ -270,19 +275,21 @@ def report(
     memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
-    """Write a release as one HTML page: the guarantee in plain words, the numbers, the pictures."""
-    from abcdp.bank import Bank
+    """Write a release as one HTML page: the guarantee in plain words, the numbers, the pictures.
+
+    Of several releases, what each says alone beside what they say together.
+    """
     from abcdp.inference.arviz import save_netcdf
     from abcdp.inference.posterior import posterior
     from abcdp.reporting.report import report as write
 
     check_results({out: PAGE_SIZE, netcdf: PAGE_SIZE})
     with _working("writing the report"):
-        opened = Bank(bank, memory=memory << 20)
-        simulator = find_model(model) if model else None
-        page = write(release, opened, out, model=simulator)
+        banks, given = opened(bank, memory), list(releases)
+        settings = grouped(shared, own, dataset, records) | {"model": find_model(model) if model else None}
+        page = write(given, banks, out, **settings)
         if netcdf:
-            save_netcdf(posterior(release, opened, model=simulator), netcdf)
+            save_netcdf(posterior(given, banks, **settings), netcdf)
     show({"report": str(page)} | ({"netcdf": str(netcdf)} if netcdf else {}), as_json)
 
 

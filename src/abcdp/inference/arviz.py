@@ -16,19 +16,16 @@ from abcdp.bank import Bank
 from abcdp.inference.base import Predicted
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
+from abcdp.releases.several import NO_GUARANTEE, SEEDED, Sources
 
 if TYPE_CHECKING:
     import xarray
 
 PRIOR_DRAWS = 4000
-NO_GUARANTEE = (
-    "None of this library: the noisy numbers were published by somebody else, under whatever guarantee they state."
-)
-SEEDED = "None: its noise is seeded and can be repeated, so that it protects nobody. Private data would have had this: "
 
 
 def as_tree(
-    release: Release | NoisySummary,
+    release: Release | NoisySummary | Sources,
     bank: Bank,
     theta: FloatArray,
     stats: dict[str, Any],
@@ -74,8 +71,10 @@ def tree_of(
     return tree
 
 
-def _origin(release: Release | NoisySummary, bank: Bank) -> dict[str, Any]:
+def _origin(release: Release | NoisySummary | Sources, bank: Bank) -> dict[str, Any]:
     """Return in words and numbers where a posterior comes from, and what protects whom."""
+    if isinstance(release, Sources):
+        return {"software": f"abcdp {__version__}", **release.attributes(), "bank_digest": bank.digest}
     if isinstance(release, NoisySummary):
         return {
             "software": f"abcdp {__version__}",

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp.errors import ReleaseError
-from abcdp.inference.surrogate import Region, Surrogate
+from abcdp.inference.surrogate import Region
 
 LogDensity = Callable[[FloatArray], FloatArray]
 
@@ -26,6 +27,20 @@ IMPOSSIBLE = (
 _TURNS = ("near", "summary", "anywhere", "summary")  # of a sweep
 _PULL, _PULLS = 0.7, 60  # of a start that is impossible, and how often: to within 1e-9 of the middle
 _WANTED = 0.3  # share of moves that is accepted where the step is right
+
+
+class NormalLaw(Protocol):
+    """A normal law of the summary given coordinates: that of a local fit, or of several fits together."""
+
+    @property
+    def covariance(self) -> FloatArray:
+        """The covariance in the middle."""
+
+    def at(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return means at points, and the factors of the standard deviations there."""
+
+    def log_density(self, rows: FloatArray, means: FloatArray, scales: FloatArray) -> FloatArray:
+        """Return the log density of summaries, given what :meth:`at` returned, up to a constant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +87,7 @@ class _State:
 class Convolution:
     """Prior, law of the summary and law of the noise, about one released summary with noise of these variances."""
 
-    surrogate: Surrogate
+    surrogate: NormalLaw
     log_prior: LogDensity
     log_noise: LogDensity
     centre: FloatArray
@@ -126,7 +141,7 @@ class Convolution:
                     length *= float(np.exp(0.3 * (share - _WANTED)))
                 elif turn != "summary" and not settling:
                     accepted.append(share)
-        return Chains(state.z, state.rows, float(np.mean(accepted)), _correlation(halfway, state.z))
+        return Chains(state.z, state.rows, float(np.mean(accepted)), correlation(halfway, state.z))
 
     def _possible(self, state: _State, middle: FloatArray) -> _State:
         """Return where chains start, drawn nearer to the middle until the noise can lead from there to the release.
@@ -153,7 +168,7 @@ class Convolution:
         return _State(state.z, rows, state.means, state.scales, state.prior, density, self.log_noise(rows))
 
 
-def _correlation(first: FloatArray, second: FloatArray) -> float:
+def correlation(first: FloatArray, second: FloatArray) -> float:
     """Return the largest correlation of a column with the same column elsewhere, at least 0."""
     a, b = first - first.mean(axis=0), second - second.mean(axis=0)
     size = np.sqrt((a**2).sum(axis=0) * (b**2).sum(axis=0))

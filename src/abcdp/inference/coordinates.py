@@ -8,7 +8,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,13 @@ class Coordinates:
     mixing: FloatArray  # normal scores are independent numbers times this
 
     @classmethod
-    def of(cls, theta: FloatArray, support: Support, model: Model | None = None) -> Coordinates:
-        """Return the coordinates of a prior from draws of it or, where a model says its marginals, from these."""
+    def of(
+        cls, theta: FloatArray, support: Support, model: Model | None = None, first: Sequence[int] = ()
+    ) -> Coordinates:
+        """Return the coordinates of a prior from draws of it or, where a model says its marginals, from these.
+
+        The parameters of the columns `first` follow from their own coordinates alone, whatever the others are.
+        """
         parts = parts_of(support, theta.shape[1])
         values = _shared(theta, parts)
         pairs = [(part.low, part.high) for part in parts for _ in range(_numbers(part))]
@@ -49,8 +54,11 @@ class Coordinates:
         correlation = np.eye(len(columns))
         if varies.sum() > 1:
             correlation[np.ix_(varies, varies)] = np.corrcoef(scores[:, varies].T)
-        mixing = np.linalg.cholesky(correlation + 1e-9 * np.eye(len(columns)))
-        return cls(columns, parts, np.asarray(mixing, dtype=np.float64))
+        ahead = coordinates_of(parts, first)
+        order = np.array([*ahead, *(k for k in range(len(columns)) if k not in ahead)])
+        mixing = np.empty_like(correlation)
+        mixing[np.ix_(order, order)] = np.linalg.cholesky(correlation[np.ix_(order, order)] + 1e-9 * np.eye(len(order)))
+        return cls(columns, parts, mixing)
 
     def to_arrays(self) -> dict[str, FloatArray]:
         """Return the map as numbers."""
@@ -174,6 +182,18 @@ def _marginals(model: Model | None, parts: tuple[Part, ...]) -> tuple[_Curve, ..
         _Curve.of_marginal(law, 0.0, 1.0) if share else _Curve.of_marginal(law)
         for law, share in zip(laws, simplex, strict=True)
     )
+
+
+def coordinates_of(parts: tuple[Part, ...], columns: Sequence[int]) -> list[int]:
+    """Return which coordinates belong to some parameters, those of a simplex all together."""
+    found: list[int] = []
+    start = 0
+    for part in parts:
+        stop = start + _numbers(part)
+        if part.columns.start in columns:
+            found += range(start, stop)
+        start = stop
+    return found
 
 
 def _numbers(part: Part) -> int:

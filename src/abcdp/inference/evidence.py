@@ -19,8 +19,6 @@ from abcdp._common.support import Support
 from abcdp.bank import Bank, ShardData, per_draw
 from abcdp.errors import ReleaseError
 from abcdp.inference.resampling import NOTHING_WEIGHS, effective_size
-from abcdp.privacy.noise_law import Law
-from abcdp.privacy.published import PublishedLaw
 
 NONE_ACCEPTED = (
     "no draw was accepted, so there is no posterior. The budget is spent; for another request choose a larger "
@@ -40,10 +38,6 @@ class Noisy(Protocol):
     @property
     def values(self) -> tuple[float, ...]:
         """The numbers, noise included."""
-
-    @property
-    def law(self) -> Law | PublishedLaw:
-        """The law of the noise."""
 
     @property
     def centre(self) -> FloatArray:

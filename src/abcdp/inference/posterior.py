@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,14 @@ from abcdp.inference.methods import answered, check_name
 from abcdp.inference.sizes import sizes_of
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
+from abcdp.releases.several import Sources
 from abcdp.simulation.model import Model
 
 if TYPE_CHECKING:
     import xarray
+
+Given = Release | NoisySummary | str | os.PathLike[str]
+Doubt = tuple[type[Warning], str]
 
 _LEARNED = (
     "If the release is of a summary learned on this bank, take the bank that was learned: it lies where abcdp learn "
@@ -38,19 +43,22 @@ _LEARNED = (
 
 
 def posterior(
-    release: Release | NoisySummary | str | os.PathLike[str],
-    bank: Bank | str | os.PathLike[str],
+    release: Given | Sequence[Given],
+    bank: Bank | str | os.PathLike[str] | Sequence[Bank | str | os.PathLike[str]],
     *,
+    shared: Sequence[str] = (),
+    own: Sequence[str] = (),
+    datasets: Sequence[str] | None = None,
     model: Model | None = None,
     method: str = "auto",
     draws: int = 1000,
     simulations: int = 4000,
     support: Any = None,
-    records: int | None = None,
+    records: int | Sequence[int | None] | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> xarray.DataTree:
-    """Return the posterior that a release gives, or that somebody else's noisy statistics give.
+    """Return the posterior that a release gives, or that somebody else's noisy statistics give; or several of them.
 
     Of sparse vector and of the nearest draws the accepted draws are the posterior (chosen in proportion to their gaps,
     where those were released and the method is not ``"nearest"``). From a private summary any number of `draws` is
@@ -70,10 +78,25 @@ def posterior(
     ``trusted`` = False, and is warned of. A parameter that the summaries of the bank tell next to nothing about, noise
     or not, is named in a warning too.
 
+    Of a list of releases there is one posterior. Those of one dataset share the sampling error of its records: each
+    simulated dataset is compared with all of them at once, on any rung. Those of different datasets are independent
+    given the parameters, and their likelihoods are multiplied, on the rung ``"local"``: weights and regressions have
+    none that could be.
+
     Parameters
     ----------
     release, bank
         A release and its bank; or a :class:`abcdp.NoisySummary` and a bank whose summaries are the same statistics.
+        Or a list of these, and one bank for all of them or a list with one for each. One bank serves datasets of all
+        sizes where records are independent given the parameters; else there is a bank for each size. Releases of one
+        dataset with different distances need banks of the same simulated datasets: of the same seed, or learned.
+    shared, own
+        With several datasets: the names of the parameters that all of them have in common, and of those that each has
+        for itself, which become ``name[dataset]`` in the answer. Where one is given, the other is the rest; by default
+        all are shared.
+    datasets
+        With a list of releases, which of them are of the same records: a name for each, the same for those. By default
+        the name of the dataset that each release states; statistics of somebody else are each of another dataset.
     model, simulations
         The simulator, and how many new datasets may be simulated with it around the answer: public, hence free.
     draws, method, seed
@@ -85,7 +108,7 @@ def posterior(
     records
         How many records the data have. A release tells it where it is public, by the size of its noise; of somebody
         else's statistics it is thought to be the bank's number. A local fit is made for it where records are
-        independent; of a private number, for all above its public bound.
+        independent; of a private number, for all above its public bound. Of a list, one for all or one for each.
     progress
         Whether to show a bar while simulating; by default on a terminal.
 
@@ -107,30 +130,74 @@ def posterior(
     draws no summary was released, so there is nothing to compare and no p-value; of distances without a summary there
     is no prediction.
     """
-    if not isinstance(release, Release | NoisySummary):
-        release = Release.load(release)
-    used = bank_of(release, bank)
     for name, value, least in (("draws", draws, 1), ("simulations", simulations, 0)):
         if not is_whole(value, least):
             raise ReleaseError(f"{name}={value!r}: a whole number of at least {least}.")
     check_name(method)
-    if model is not None:
-        if not isinstance(model, Model):
-            raise ReleaseError(f"model={model!r}: give an abcdp.Model, or leave it out.")
-        model.check_bank(used)
-    if records is not None and not is_whole(records, 1):
-        raise ReleaseError(f"records={records!r}: a whole number of at least 1.")
-    sizes = sizes_of(release, used) if records is None else (records,)
-    evidence = replace(evidence_of(release, used, support), simulations=simulations, show=progress, sizes=sizes)
+    if model is not None and not isinstance(model, Model):
+        raise ReleaseError(f"model={model!r}: give an abcdp.Model, or leave it out.")
     rng = np.random.default_rng(seed)
+    given: dict[str, Any] = {"model": model, "method": method, "draws": draws, "rng": rng}
+    if isinstance(release, list | tuple) and len(release) != 1:
+        from abcdp.inference.several import posterior_of_several  # which looks into releases and banks as this does
+
+        grouping: dict[str, Any] = {
+            "shared": shared,
+            "own": own,
+            "datasets": datasets,
+            "support": support,
+            "records": records,
+        }
+        found = posterior_of_several(release, bank, **grouping, **given, simulations=simulations, progress=progress)
+    else:
+        if shared or own:
+            raise ReleaseError("shared= and own= are for releases of several datasets; here is one.")
+        one, its_bank, size = (the_only(value) for value in (release, bank, records))
+        one = loaded(one)
+        used = bank_of(one, its_bank)
+        if model is not None:
+            model.check_bank(used)
+        if size is not None and not is_whole(size, 1):
+            raise ReleaseError(f"records={size!r}: a whole number of at least 1.")
+        sizes = sizes_of(one, used) if size is None else (size,)
+        evidence = replace(evidence_of(one, used, support), simulations=simulations, show=progress, sizes=sizes)
+        found = tree_and_doubts(one, evidence, used, **given)
+    tree, doubts = found
+    for kind, said in doubts:
+        warnings.warn(said, kind, stacklevel=2)
+    return tree
+
+
+def the_only(value: Any) -> Any:
+    """Return what stands alone in a list, or what is none."""
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) != 1:
+        raise ReleaseError(f"one release has one bank and one number of records; here is a list of {len(value)}.")
+    return value[0]
+
+
+def loaded(release: Given) -> Release | NoisySummary:
+    """Return a release, read from its file where it is given as one."""
+    return release if isinstance(release, Release | NoisySummary) else Release.load(release)
+
+
+def tree_and_doubts(
+    release: Release | NoisySummary | Sources,
+    evidence: Evidence,
+    used: Bank,
+    *,
+    model: Model | None,
+    method: str,
+    draws: int,
+    rng: np.random.Generator,
+    known_doubts: tuple[str, ...] = (),
+) -> tuple[xarray.DataTree, list[Doubt]]:
+    """Return the posterior that one dataset gives, and what has to be warned of."""
     name, answer = inferred(evidence, used, model, method, draws, rng)
-    failed = failures_and_where(used)
-    if failed is not None:
-        warnings.warn(f"{failed} The posterior knows nothing of where they fail.", SimulationWarning, stacklevel=2)
+    answer = answer.doubted(*known_doubts)
     outside = drawn_where_draws_fail(used, answer.theta, answer.rows)
-    for said in (_in_words(answer.reasons, name, model), weakness(used), outside):
-        if said is not None:
-            warnings.warn(said, PosteriorWarning, stacklevel=2)
+    doubts = [*failures_in_words(used), *as_doubts(in_words(answer.reasons, name, model), weakness(used), outside)]
     stats = {} if answer.rows is None else {"bank_row": answer.rows}
     notes = {
         "method": name,
@@ -140,7 +207,18 @@ def posterior(
         "reasons": "; ".join(answer.reasons),
     }
     released = None if evidence.summary is None else evidence.summary.centre
-    return as_tree(release, used, answer.theta, stats, notes, answer.predicted, released)
+    return as_tree(release, used, answer.theta, stats, notes, answer.predicted, released), doubts
+
+
+def failures_in_words(bank: Bank) -> list[Doubt]:
+    """Return that draws of a bank failed, where these are many, as a warning."""
+    failed = failures_and_where(bank)
+    return [] if failed is None else [(SimulationWarning, f"{failed} The posterior knows nothing of where they fail.")]
+
+
+def as_doubts(*said: str | None) -> list[Doubt]:
+    """Return what speaks against an answer as warnings."""
+    return [(PosteriorWarning, one) for one in said if one is not None]
 
 
 def inferred(
@@ -152,7 +230,7 @@ def inferred(
         return name, answer.doubted(*reasons_against(evidence, bank, answer, rng))
 
 
-def _in_words(reasons: tuple[str, ...], name: str, model: Model | None) -> str | None:
+def in_words(reasons: tuple[str, ...], name: str, model: Model | None) -> str | None:
     """Return as a warning what speaks against an answer, and the way out; None where nothing does."""
     if not reasons:
         return None

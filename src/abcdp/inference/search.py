@@ -6,6 +6,7 @@ a covariance that has been checked, chains around the place, and what speaks aga
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +45,6 @@ _FAR = 5.0  # standard deviations between two places
 _REACH = 6.0  # standard deviations of the prior within which an answer is looked for
 _STEPS = 12  # of the search for a mode
 _RISES, _STIFF = 1e-3, 256.0  # of the log posterior, and damping: it ends where no start rises more, or can
-_EFFORT, _QUICK_EFFORT = (6, 3, 1500), (1, 2, 800)  # starts of that, shifts of importance sampling, points of these
 _QUICK, _QUICK_ROUNDS, _QUICK_START = 2000, 4, 2.0  # draws, rounds, and how wide to begin, of a quick answer
 _TINY = 1e-4  # of the noise's variance: what a covariance lacks to be regular is nothing beside it
 
@@ -56,6 +56,18 @@ _OTHER_SIZE = 0.05  # by how much a covariance is scaled before it must be known
 _EDGE = 0.05  # share of the draws where nothing was fitted
 _FAILED = 0.1  # share of the simulations
 _SLOW = 0.2  # independent draws to each end of a chain
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard a place is looked for: starts of the search for a mode, shifts of importance sampling, their points."""
+
+    starts: int
+    shifts: int
+    points: int
+
+
+EFFORT, _QUICK_EFFORT = Effort(6, 3, 1500), Effort(1, 2, 800)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +83,24 @@ class Place:
     seen: tuple[FloatArray, FloatArray] | None  # coordinates and covariances of some datasets of the bank
 
     @classmethod
-    def of(cls, evidence: Evidence, bank: Bank, model: Model | None) -> Place:
-        """Return the coordinates of a prior and the draws of a bank in them."""
+    def of(
+        cls,
+        evidence: Evidence,
+        bank: Bank,
+        model: Model | None,
+        first: Sequence[int] = (),
+        coordinates: Coordinates | None = None,
+    ) -> Place:
+        """Return the coordinates of a prior, or given ones, and the draws of a bank in them.
+
+        The parameters of the columns `first` follow from their own coordinates alone.
+        """
         if evidence.support is None:
             raise ReleaseError(UNKNOWN_SUPPORT)
         width = bank.header.width + 2 * len(bank.parameters)
         sample = evidence.draws.first(min(_MOST, max(1000, _VALUES // width))).without(evidence.left_out)
-        coordinates = Coordinates.of(sample.theta, evidence.support, model)
+        if coordinates is None:
+            coordinates = Coordinates.of(sample.theta, evidence.support, model, first)
         design = Design(coordinates.forth(sample.theta), coordinates.plain(sample.theta), sample.rows)
         start = Region(np.zeros(coordinates.dimension), np.eye(coordinates.dimension))
         kept = bank.covariances()
@@ -98,11 +121,11 @@ class Place:
         they share the draws by their evidence. Places are looked for around draws of another answer, if `near` has any.
         """
         noise = released.variances
-        starts = self._starts(released.centre, noise, rng) if near is None else self._starts_at(near)
+        starts = self.starts(released.centre, noise, rng) if near is None else self._starts_at(near)
         shares = [None] * len(starts) if fresh is None else fresh.split(len(starts))
-        searches: list[_Search] = []
+        searches: list[Search] = []
         for start, share in zip(starts, shares, strict=True):
-            search = _Search(self, released, noise, rng, share, start)
+            search = Search(self, released, noise, rng, share, start)
             if all(search.far_from(other) for other in searches):
                 searches.append(search)
         fits = [(search, self.records / size) for search in searches for size in self.sizes]
@@ -126,7 +149,7 @@ class Place:
         z = self.coordinates.forth(near)
         spread = np.cov(z.T).reshape(z.shape[1], z.shape[1]) + 1e-6 * np.eye(z.shape[1])
         start = Region(z.mean(axis=0), spread).widened(_QUICK_START)
-        search = _Search(self, released, released.variances, rng, None, start, left_out)
+        search = Search(self, released, released.variances, rng, None, start, left_out)
         return search.quick_answer(draws, self.records / min(self.sizes))
 
     def nearest(self, region: Region, left_out: int) -> Design:
@@ -137,12 +160,12 @@ class Place:
         chosen = chosen[self.numbers[chosen] != left_out]
         return Design(self.design.z[chosen], self.design.plain[chosen], self.design.rows[chosen])
 
-    def _starts(self, centre: FloatArray, noise: FloatArray, rng: np.random.Generator) -> list[Region]:
+    def starts(self, centre: FloatArray, noise: FloatArray, rng: np.random.Generator) -> list[Region]:
         """Return where to begin: the whole prior or, where the nearest simulations are two groups, each of them."""
         mean = fit_mean(self.design, self.start, noise, self.plain)
         white = np.linalg.inv(np.linalg.cholesky(mean.residual + np.diag(noise + 1e-300)))
         nearness = -0.5 * (((self.design.rows - centre) @ white.T) ** 2).sum(axis=1)
-        weights = normalised_weights(_flattened(nearness, _NEAR))
+        weights = normalised_weights(flattened(nearness, _NEAR))
         groups = _two_groups(self.design.z[rng.choice(len(weights), 4 * _NEAR, p=weights)])
         return [self.start] if groups is None else [_around(one) for one in groups]
 
@@ -171,7 +194,7 @@ class _Law:
     repeated: bool  # whether repeated simulations say so, not neighbours in the bank
 
 
-class _Search:
+class Search:
     """The search for the place of one answer, from a region on, and the law of the summary there."""
 
     def __init__(
@@ -184,11 +207,11 @@ class _Search:
         start: Region,
         left_out: int | None = None,
     ) -> None:
-        self._place, self._released, self._noise, self._rng, self._fresh = place, released, noise, rng, fresh
+        self.place, self._released, self._noise, self._rng, self._fresh = place, released, noise, rng, fresh
         self._centre, self._plain = released.centre, place.plain
         self._design, self.region = place.design, start
         self._seen = place.seen
-        self._starts, self._shifts, self._points = _EFFORT if left_out is None else _QUICK_EFFORT
+        self._effort = EFFORT if left_out is None else _QUICK_EFFORT
         self.rounds = self._find_quickly(left_out) if left_out is not None else self._find()
         self._law = self._law_there()
 
@@ -199,15 +222,14 @@ class _Search:
         for rounds in range(1, _ROUNDS + 1):
             before = self.region
             self._settle()
-            if self._at_rest(before) and rounds > 1:
+            if at_rest(before, self.region) and rounds > 1:
                 break
             if fresh is not None and fresh.left > allowed // 2:
-                self._simulate(fresh, allowed // _SHARE)
+                self.simulate(fresh, allowed // _SHARE)
         if fresh is not None:
-            kept = min(_REPEATS, allowed // _SHARE)
-            covariances = min(_COVARIANCES, max(16, _COVARIANCE_VALUES // len(self._centre) ** 2))
+            kept = kept_back(allowed)
             for part in (2, 1):
-                self._simulate(fresh, max(0, fresh.left - kept) // part, covariances)
+                self.simulate(fresh, max(0, fresh.left - kept) // part, with_covariances=True)
                 self._settle()
         else:
             self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
@@ -216,9 +238,9 @@ class _Search:
     def _find_quickly(self, left_out: int) -> int:
         """Find the place among the nearest draws of the bank. Return in how many rounds."""
         rounds, before = 0, None
-        while rounds < _QUICK_ROUNDS and (before is None or not self._at_rest(before)):
+        while rounds < _QUICK_ROUNDS and (before is None or not at_rest(before, self.region)):
             before = self.region
-            self._design = self._place.nearest(before, left_out)
+            self._design = self.place.nearest(before, left_out)
             self._settle()
             rounds += 1
         return rounds
@@ -230,25 +252,25 @@ class _Search:
         if not size:
             raise np.linalg.LinAlgError
         z = z[resampled_rows(logs, draws, self._rng)]
-        notes, reasons = self._judged(z, min(1.0, size / draws), replace(self._law.surrogate, times=times))
+        notes, reasons = self.judged(z, min(1.0, size / draws), self.law(times))
         notes["effective_sample_size"] = size
-        return Answer(self._place.coordinates.back(z), None, None, notes, reasons)
+        return Answer(self.place.coordinates.back(z), None, None, notes, reasons)
 
     def answer(self, draws: int, times: float) -> Answer:
         """Return draws of the posterior around the place, with what speaks against them.
 
         Of data whose summaries vary so many times as much as the bank's.
         """
-        released, surrogate = self._released, replace(self._law.surrogate, times=times)
+        released, surrogate = self._released, self.law(times)
         convolution = Convolution(surrogate, self.log_prior, released.log_likelihoods, self._centre, self._noise)
         sizes = [min(_CHAINS, draws - start) for start in range(0, draws, _CHAINS)]
         found = [convolution.run(self.region, max(_FEWEST_CHAINS, size), _SWEEPS, self._rng) for size in sizes]
-        notes, reasons = self._judged(found[0].z, found[0].share, surrogate)
+        notes, reasons = self.judged(found[0].z, found[0].share, surrogate)
         z = np.concatenate([one.z[:size] for one, size in zip(found, sizes, strict=True)])
         notes["effective_sample_size"] = draws * found[0].share
-        return Answer(self._place.coordinates.back(z), None, None, notes, reasons, FittedLaw(((surrogate, z),)))
+        return Answer(self.place.coordinates.back(z), None, None, notes, reasons, FittedLaw(((surrogate, z),)))
 
-    def far_from(self, other: _Search) -> bool:
+    def far_from(self, other: Search) -> bool:
         """Whether the place is another one."""
         apart = [
             one.apart(two.middle[None])[0] for one, two in ((self.region, other.region), (other.region, self.region))
@@ -259,11 +281,27 @@ class _Search:
         """Return the log probability of the released summary over the place, with normal noise, up to a constant."""
         return float(np.logaddexp.reduce(self._weighted(times)[1]))
 
+    def as_normal(self, times: float) -> Region:
+        """Return the posterior over the place as a normal law, with normal noise."""
+        z, logs = self._weighted(times)
+        if not np.isfinite(logs).any():
+            return self.region
+        share = normalised_weights(flattened(logs, 0.1 * len(z)))
+        middle = share @ z
+        return Region(middle, ((z - middle) * share[:, None]).T @ (z - middle))
+
+    def law(self, times: float, sharing: int = 1) -> Surrogate:
+        """Return the law of the summary at the place, of data that vary so many times as much as the bank's.
+
+        `sharing` is how many datasets rest on the same simulations.
+        """
+        return replace(self._law.surrogate, times=times, sharing=sharing)
+
     def _weighted(self, times: float) -> tuple[FloatArray, FloatArray]:
         """Return points around the place and their log weights, with normal noise."""
         covariance = times * self._law.surrogate.covariance + np.diag(self._noise)
         factor = np.linalg.cholesky(covariance)
-        z = self.region.heavy_draws(self._points, self._rng)
+        z = self.region.heavy_draws(self._effort.points, self._rng)
         means, unknown = self.mean.at(z)
         squared = (np.linalg.solve(factor, (self._centre - means).T) ** 2).sum(axis=0) / (1.0 + unknown)
         logs = self.log_prior(z) - 0.5 * squared - 0.5 * len(factor) * np.log1p(unknown) - self.region.log_heavy(z)
@@ -275,81 +313,83 @@ class _Search:
 
         A polynomial says nothing there, and may come back to the released values by chance.
         """
-        beyond = np.maximum(np.abs(z) - _REACH, 0.0)
-        return np.asarray(-0.5 * (z**2).sum(axis=1) - 2.0 * self._outside(z) ** 2 - 50.0 * (beyond**2).sum(axis=1))
+        return log_standard(z) - self.outside_loss(z)
+
+    def outside_loss(self, z: FloatArray) -> FloatArray:
+        """Return what points lose that lie far outside of the region of the fit."""
+        return np.asarray(2.0 * self._outside(z) ** 2)
 
     def _outside(self, z: FloatArray) -> FloatArray:
         """Return how far points lie outside of where a fit counts, in the standard deviations of its region."""
         return np.asarray(np.maximum(self.mean.region.apart(z) - 3.0 - np.sqrt(z.shape[1]), 0.0))
 
-    def _at_rest(self, before: Region) -> bool:
-        """Whether the place is where it was, and as wide."""
-        moved = float(self.region.apart(before.middle[None])[0])
-        volumes = [2.0 * np.log(np.diag(one.factor)).sum() for one in (before, self.region)]
-        return moved < _SETTLED and bool(abs(volumes[1] - volumes[0]) < _SETTLED * len(before.middle))
-
-    def _simulate(self, fresh: FreshSimulations, count: int, covariances: int = 0) -> None:
-        """Simulate around the place, half as wide again as it is, and add that to what is fitted."""
+    def simulate(self, fresh: FreshSimulations, count: int, with_covariances: bool = False) -> Design:
+        """Simulate around the place, half as wide again as it is, add that to what is fitted, and return it."""
+        covariances = min(_COVARIANCES, max(16, _COVARIANCE_VALUES // len(self._centre) ** 2)) * with_covariances
         z = self.region.widened(1.5).draws(count, self._rng)
-        made = fresh.at(self._place.coordinates.back(z), covariances)
+        made = fresh.at(self.place.coordinates.back(z), covariances)
         z = z[: len(made.rows)]
         if covariances and len(made.numbers):
             self._seen = z[made.numbers], made.covariances
         z, rows = z[made.fine], made.rows[made.fine]
-        if len(z):
-            self._design = self._design.joined(Design(z, self._plain(z), rows))
+        design = Design(z, self._plain(z), rows)
+        self.learn(design)
+        return design
+
+    def learn(self, made: Design) -> None:
+        """Add simulations to what is fitted."""
+        if len(made):
+            self._design = self._design.joined(made)
+
+    @property
+    def learned(self) -> Design:
+        """The simulations that were added to those of the bank."""
+        return self._design.after(len(self.place.design))
+
+    def visit(self, region: Region) -> None:
+        """Go to another region, and fit there."""
+        self.region = region
+        self.fit()
+
+    def take_law(self, fresh: FreshSimulations | None) -> None:
+        """Find the law of the summary where the place is now, with simulations that may still be made."""
+        self._fresh = fresh
+        self._law = self._law_there()
 
     # -- the place, under a fit ---------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Fit around the place, and move to where the posterior lies under the fit, with normal noise."""
+        self.fit()
+        self.region = settled(self._log_posterior, self._slopes, self.mean.region, self._effort, self._rng)
+
+    def fit(self) -> None:
+        """Fit around the place."""
         self.mean = fit_mean(self._design, self.region, self._noise, self._plain)
         # as wide as the smallest dataset that the data may be makes it
-        wider = max(1.0, self._place.records / min(self._place.sizes))
+        wider = max(1.0, self.place.records / min(self.place.sizes))
         factor = np.linalg.cholesky(wider * self.mean.residual + np.diag(self._noise + 1e-300))
         self._white = np.linalg.inv(factor)
-        found = self._mode()
-        for _ in range(self._shifts):
-            z = found.heavy_draws(self._points, self._rng)
-            weights = np.nan_to_num(self._log_posterior(z) - found.log_heavy(z), nan=-np.inf)
-            if not np.isfinite(weights).any():
-                break
-            share = normalised_weights(_flattened(weights, 0.1 * self._points))
-            middle = share @ z
-            found = Region(middle, ((z - middle) * share[:, None]).T @ (z - middle))
-        self.region = found
 
-    def _log_posterior(self, z: FloatArray) -> FloatArray:
+    def log_likelihood(self, z: FloatArray) -> FloatArray:
+        """Return the log likelihood of points under the fit, with normal noise, up to a constant."""
         means, unknown = self.mean.at(z)
         squared = (((self._centre - means) @ self._white.T) ** 2).sum(axis=1)
-        likelihood = -0.5 * squared / (1.0 + unknown) - 0.5 * len(self._centre) * np.log1p(unknown)
-        return np.asarray(likelihood + self.log_prior(z))
+        return np.asarray(-0.5 * squared / (1.0 + unknown) - 0.5 * len(self._centre) * np.log1p(unknown))
 
-    def _mode(self) -> Region:
-        """Return the best mode and its width, by damped Gauss-Newton steps from several places at once."""
-        region, dimension = self.mean.region, len(self.region.middle)
-        z = np.concatenate([region.middle[None], region.draws(self._starts - 1, self._rng)])
-        here, damping, one = self._log_posterior(z), np.ones(len(z)), np.eye(dimension)
-        for _ in range(_STEPS):
-            gradient, curvature = self._slopes(z)
-            ridge = np.einsum("njj->nj", curvature) * damping[:, None]
-            other = z + np.linalg.solve(curvature + ridge[:, :, None] * one, gradient[:, :, None])[:, :, 0]
-            there = self._log_posterior(other)
-            better = there > here
-            going = np.where(better, there - here > _RISES, damping < _STIFF)
-            z, here = np.where(better[:, None], other, z), np.where(better, there, here)
-            damping = np.clip(np.where(better, damping / 4.0, damping * 4.0), 1e-4, 1e6)
-            if not going.any():
-                break
-        best = z[int(np.argmax(here))][None]
-        return Region(best[0], np.linalg.inv(self._slopes(best)[1][0]))
+    def _log_posterior(self, z: FloatArray) -> FloatArray:
+        return self.log_likelihood(z) + self.log_prior(z)
 
-    def _slopes(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient of the log posterior, and its curvature as Gauss and Newton have it."""
+    def likelihood_slopes(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient of the log likelihood, and its curvature as Gauss and Newton have it."""
         slopes = np.einsum("ij,njk->nik", self._white, self.mean.slopes(z))
         left = (self._centre - self.mean.at(z)[0]) @ self._white.T
-        gradient = np.einsum("nij,ni->nj", slopes, left) - z
-        return gradient, np.einsum("nij,nik->njk", slopes, slopes) + np.eye(z.shape[1])
+        return np.einsum("nij,ni->nj", slopes, left), np.einsum("nij,nik->njk", slopes, slopes)
+
+    def _slopes(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the same of the log posterior."""
+        gradient, curvature = self.likelihood_slopes(z)
+        return gradient - z, curvature + np.eye(z.shape[1])
 
     # -- the law of the summary ---------------------------------------------------------------------------------------
 
@@ -386,7 +426,7 @@ class _Search:
         if self._fresh is None:
             return None
         z = np.repeat(self.region.middle[None], min(_REPEATS, self._fresh.left), axis=0)
-        made = self._fresh.at(self._place.coordinates.back(z))
+        made = self._fresh.at(self.place.coordinates.back(z))
         return made.rows[made.fine] if made.fine.sum() > 8 else None
 
     def _pure_error(self, z: FloatArray, left: FloatArray, weights: FloatArray) -> FloatArray:
@@ -408,7 +448,7 @@ class _Search:
 
     # -- what speaks against it ---------------------------------------------------------------------------------------
 
-    def _judged(self, z: FloatArray, share: float, surrogate: Surrogate) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def judged(self, z: FloatArray, share: float, surrogate: Surrogate) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return what is known about draws, worth such a share of independent ones, and reasons against them."""
         law, edge = self._law, float((self._outside(z) > 0).mean())
         noise, other = np.diag(self._noise), (surrogate.times - 1.0) * self._law.varies
@@ -434,8 +474,8 @@ class _Search:
             (share < _SLOW, f"its chains move slowly: an end is worth {share:.2f} independent draws"),
             (failed > _FAILED, f"{failed:.0%} of the simulations around the answer failed"),
             (
-                min(self._place.sizes) < FEWEST_RECORDS,
-                f"a summary of {min(self._place.sizes)} records is not normal enough for a local fit",
+                min(self.place.sizes) < FEWEST_RECORDS,
+                f"a summary of {min(self.place.sizes)} records is not normal enough for a local fit",
             ),
             (
                 law.repeated and law.agreement is not None and law.source == "residuals",
@@ -444,7 +484,7 @@ class _Search:
             ),
             (
                 abs(surrogate.times - 1.0) > _OTHER_SIZE and law.source == "residuals",
-                f"simulated datasets have {self._place.records} records, the data another number, and what that "
+                f"simulated datasets have {self.place.records} records, the data another number, and what that "
                 "changes is known of independent records alone",
             ),
             (
@@ -475,6 +515,69 @@ def _around(z: FloatArray) -> Region:
     return Region(z.mean(axis=0), np.cov(z.T).reshape(floor.shape) + floor)
 
 
+def kept_back(allowed: int) -> int:
+    """Return how many of the simulations allowed are kept for repeats at one place."""
+    return min(_REPEATS, allowed // _SHARE)
+
+
+def at_rest(before: Region, after: Region) -> bool:
+    """Whether a place is where it was, and as wide."""
+    moved = float(after.apart(before.middle[None])[0])
+    volumes = [2.0 * np.log(np.diag(one.factor)).sum() for one in (before, after)]
+    return moved < _SETTLED and bool(abs(volumes[1] - volumes[0]) < _SETTLED * len(before.middle))
+
+
+def log_standard(z: FloatArray) -> FloatArray:
+    """Return the log density of the prior in its coordinates, less what lies where no answer is looked for."""
+    beyond = np.maximum(np.abs(z) - _REACH, 0.0)
+    return np.asarray(-0.5 * (z**2).sum(axis=1) - 50.0 * (beyond**2).sum(axis=1))
+
+
+def settled(
+    log_density: Callable[[FloatArray], FloatArray],
+    slopes: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    region: Region,
+    effort: Effort,
+    rng: np.random.Generator,
+) -> Region:
+    """Return where a density lies, from a region on: its best mode, and from there by importance sampling."""
+    found = _mode(log_density, slopes, region, effort.starts, rng)
+    for _ in range(effort.shifts):
+        z = found.heavy_draws(effort.points, rng)
+        weights = np.nan_to_num(log_density(z) - found.log_heavy(z), nan=-np.inf)
+        if not np.isfinite(weights).any():
+            break
+        share = normalised_weights(flattened(weights, 0.1 * effort.points))
+        middle = share @ z
+        found = Region(middle, ((z - middle) * share[:, None]).T @ (z - middle))
+    return found
+
+
+def _mode(
+    log_density: Callable[[FloatArray], FloatArray],
+    slopes: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    region: Region,
+    starts: int,
+    rng: np.random.Generator,
+) -> Region:
+    """Return the best mode and its width, by damped Gauss-Newton steps from several places at once."""
+    z = np.concatenate([region.middle[None], region.draws(starts - 1, rng)])
+    here, damping, one = log_density(z), np.ones(len(z)), np.eye(z.shape[1])
+    for _ in range(_STEPS):
+        gradient, curvature = slopes(z)
+        ridge = np.einsum("njj->nj", curvature) * damping[:, None]
+        other = z + np.linalg.solve(curvature + ridge[:, :, None] * one, gradient[:, :, None])[:, :, 0]
+        there = log_density(other)
+        better = there > here
+        going = np.where(better, there - here > _RISES, damping < _STIFF)
+        z, here = np.where(better[:, None], other, z), np.where(better, there, here)
+        damping = np.clip(np.where(better, damping / 4.0, damping * 4.0), 1e-4, 1e6)
+        if not going.any():
+            break
+    best = z[int(np.argmax(here))][None]
+    return Region(best[0], np.linalg.inv(slopes(best)[1][0]))
+
+
 def _two_groups(z: FloatArray) -> tuple[FloatArray, FloatArray] | None:
     """Return points as two groups with little between them, None where they are one."""
     apart = z - z.mean(axis=0)
@@ -494,7 +597,7 @@ def _two_groups(z: FloatArray) -> tuple[FloatArray, FloatArray] | None:
     return groups
 
 
-def _flattened(log_weights: FloatArray, enough: float) -> FloatArray:
+def flattened(log_weights: FloatArray, enough: float) -> FloatArray:
     """Return weights to the largest power, at most 1, that leaves so many of them effective."""
     if effective_size(log_weights) >= enough:
         return log_weights

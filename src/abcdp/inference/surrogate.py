@@ -84,6 +84,10 @@ class Design:
         kept = weights_near(self.z, region) > _COUNTS
         return Design(self.z[kept], self.plain[kept], self.rows[kept])
 
+    def after(self, count: int) -> Design:
+        """Return all but the first so many."""
+        return Design(self.z[count:], self.plain[count:], self.rows[count:])
+
     def __len__(self) -> int:
         return len(self.z)
 
@@ -251,7 +255,8 @@ class Surrogate:
 
     Along the principal directions of the covariance the log standard deviations are linear in the coordinates, a row of
     `slopes` each: along the entries they would break what always holds, such as that the cells of a histogram sum to 1.
-    Datasets of another size have `times` the covariance.
+    Datasets of another size have `times` the covariance. What is not known of the mean counts `sharing` times: of so
+    many datasets that share a fit, each alone would have the doubt of it, and their product only a part.
     """
 
     mean: Mean
@@ -259,6 +264,7 @@ class Surrogate:
     directions: FloatArray  # principal ones, a row each, over their standard deviations in the middle
     slopes: FloatArray
     times: float = 1.0
+    sharing: int = 1
 
     @classmethod
     def around(
@@ -295,7 +301,7 @@ class Surrogate:
         """Return means at points, and the factors of the standard deviations there, what is not known included."""
         means, unknown = self.mean.at(z)
         steep = np.clip((z - self.middle) @ self.slopes, -_STEEPEST, _STEEPEST)
-        return means, np.exp(steep) * np.sqrt(self.times + unknown)[:, None]
+        return means, np.exp(steep) * np.sqrt(self.times + self.sharing * unknown)[:, None]
 
     def log_density(self, rows: FloatArray, means: FloatArray, scales: FloatArray) -> FloatArray:
         """Return the log density of summaries, given what :meth:`at` returned, up to a constant."""

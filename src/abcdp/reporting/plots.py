@@ -56,6 +56,35 @@ def marginals(tree: Any) -> Any:
     return figure
 
 
+def intervals(alone: Sequence[tuple[str, Any]], together: Any, names: Sequence[str]) -> Any:
+    """Return a figure of what several answers say about parameters, each alone and below all together.
+
+    Medians, 50 % and 90 % intervals; an answer that is not trusted has a hollow mark.
+    """
+    rows = [(name, tree, PRIOR) for name, tree in alone] + [("all together", together, POSTERIOR)]
+    columns = min(3, len(names))
+    lines = -(-len(names) // columns)
+    figure, axes = _figure(lines, columns, 1.6 + 3.2 * columns, lines * (0.9 + 0.32 * len(rows)))
+    places = np.arange(len(rows))[::-1]
+    for number, (axis, name) in enumerate(zip(axes.ravel(), names, strict=False)):
+        for place, (_, tree, colour) in zip(places, rows, strict=True):
+            draws = tree["posterior"][name].values.ravel()
+            low, inner, middle, outer, high = np.quantile(draws, [0.05, 0.25, 0.5, 0.75, 0.95])
+            axis.hlines(place, low, high, color=colour, linewidth=2.0)
+            axis.hlines(place, inner, outer, color=colour, linewidth=6.0)
+            face = colour if tree.attrs["trusted"] else "white"
+            axis.plot(middle, place, "o", color=INK, markerfacecolor=face, markersize=5.5, zorder=3)
+        axis.set_title(harmless(name), fontsize=10, color=INK, parse_math=False)
+        axis.set_ylim(-0.6, len(rows) - 0.4)
+        shown = number % columns == 0  # beside the first of each line
+        axis.set_yticks(
+            places, [harmless(label) for label, *_ in rows] if shown else [""] * len(rows), parse_math=False
+        )
+    for axis in axes.ravel()[len(names) :]:
+        axis.set_axis_off()
+    return figure
+
+
 def pairs(tree: Any) -> Any:
     """Return a figure with each pair of parameters, the first six at most: prior in grey, posterior in blue."""
     names = list(tree["posterior"].data_vars)[:_MOST_PAIRS]

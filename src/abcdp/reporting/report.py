@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from abcdp._common.files import write_atomically
-from abcdp._common.text import harmless
-from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
-from abcdp.errors import ModelError, PosteriorWarning
-from abcdp.inference.posterior import bank_of, posterior
+from abcdp.errors import ModelError, ReleaseError
+from abcdp.inference.posterior import bank_of, the_only
 from abcdp.inference.synthesize import simulate_at
 from abcdp.models import BUILT_IN
 from abcdp.privacy.guarantee import most_power
 from abcdp.releases.release import Release
 from abcdp.reporting import plots
+from abcdp.reporting.page import posterior_and_doubts, summary_table, write_page
+from abcdp.reporting.several import report_of_several
 from abcdp.simulation.model import Model
 
 _SETS = 60
@@ -28,19 +27,29 @@ _MOST_RECORDS = 5000
 
 
 def report(
-    release: Release | str | os.PathLike[str],
-    bank: Bank | str | os.PathLike[str],
+    release: Any,
+    bank: Any,
     out: str | os.PathLike[str],
     *,
     model: Model | None = None,
+    shared: Sequence[str] = (),
+    own: Sequence[str] = (),
+    datasets: Sequence[str] | None = None,
+    records: int | Sequence[int | None] | None = None,
 ) -> Path:
-    """Write the report of a release as one HTML file, and return its path.
+    """Write the report of a release, or of a list of them, as one HTML file, and return its path.
+
+    A list, its banks, `shared`, `own`, `datasets` and `records` are as :func:`abcdp.posterior` has them.
 
     With a `model` the posterior may simulate around its answer, as :func:`abcdp.posterior` does, and data that it
     predicts are shown; those of a built-in model are shown without being asked for.
     """
-    from jinja2 import Environment, PackageLoader, select_autoescape
-
+    if isinstance(release, list | tuple) and len(release) != 1:
+        grouping: dict[str, Any] = {"shared": shared, "own": own, "datasets": datasets, "records": records}
+        return report_of_several(release, bank, out, model=model, **grouping)
+    if shared or own:
+        raise ReleaseError("shared= and own= are for releases of several datasets; here is one.")
+    release, bank = the_only(release), the_only(bank)
     release = release if isinstance(release, Release) else Release.load(release)
     used = bank_of(release, bank)
     if model is not None and model.parameters != release.parameters:
@@ -61,7 +70,7 @@ def report(
     values["how"], values["interval"] = in_words(release)
     values["failures"] = failures_and_where(used)
     if release.accepted or release.summary is not None:
-        tree, values["doubts"] = _posterior_and_doubts(release, used, model)
+        tree, values["doubts"] = posterior_and_doubts(release, used, model=model, records=the_only(records))
         values["method"] = tree.attrs["method"]
         values["draws"] = tree["posterior"].sizes["draw"]
         values["effective"] = tree.attrs.get("effective_sample_size")
@@ -80,26 +89,7 @@ def report(
             records = min(used.records, _MOST_RECORDS)
             synthetic = simulate_at(theta, model, _SETS, records, np.random.default_rng(0))
             values["predictive"] = plots.as_png(plots.predictive(synthetic, used.header.column_names))
-    environment = Environment(
-        loader=PackageLoader("abcdp.reporting", "templates"),
-        autoescape=select_autoescape(["html"]),
-        finalize=lambda value: harmless(value) if isinstance(value, str) else value,
-    )
-    page = environment.get_template("report.html").render(values)
-    path = Path(out)
-    write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
-    return path
-
-
-def _posterior_and_doubts(release: Release, bank: Bank, model: Model | None) -> tuple[Any, list[str]]:
-    """Return the posterior and what it warns of, which the page says; other warnings go on."""
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        tree = posterior(release, bank, model=model)
-    for one in told:
-        if not issubclass(one.category, PosteriorWarning):
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return tree, [str(one.message) for one in told if issubclass(one.category, PosteriorWarning)]
+    return write_page("report.html", values, out)
 
 
 def _in_figures(p_value: float) -> str:
@@ -143,23 +133,3 @@ def _at_most(share: float) -> str:
         return "(almost) 100 %"
     step = 0.01 if percent >= 99.0 else 10.0 ** (math.floor(math.log10(percent)) - 1)
     return f"{math.ceil(percent / step) * step:.4g} %"
-
-
-def summary_table(tree: Any) -> list[dict[str, str]]:
-    """Return mean, spread and central 90 % interval of each parameter, prior beside posterior."""
-    rows = []
-    for name in tree["posterior"].data_vars:
-        after, before = tree["posterior"][name].values.ravel(), tree["prior"][name].values.ravel()
-        low, high = np.quantile(after, [0.05, 0.95])
-        rows.append(
-            {
-                "name": str(name),
-                "mean": f"{after.mean():.4g}",
-                "sd": f"{after.std(ddof=1):.3g}" if len(after) > 1 else "–",
-                "low": f"{low:.4g}",
-                "high": f"{high:.4g}",
-                "prior_mean": f"{before.mean():.4g}",
-                "prior_sd": f"{before.std(ddof=1):.3g}",
-            }
-        )
-    return rows

@@ -1,0 +1,186 @@
+"""Several releases that are read together: which of them are of one dataset, and what they promise in all.
+
+Releases of the same records share their sampling error, those of different ones are independent given the parameters:
+to take one for the other is a wrong answer, so the grouping is said in words wherever one is given.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from abcdp.errors import ReleaseError
+from abcdp.releases.noisy import NoisySummary
+from abcdp.releases.release import Release
+
+Source = Release | NoisySummary
+
+NO_GUARANTEE = (
+    "None of this library: the noisy numbers were published by somebody else, under whatever guarantee they state."
+)
+SEEDED = "None: its noise is seeded and can be repeated, so that it protects nobody. Private data would have had this: "
+_SAY = "Say which releases are of the same records: datasets=['a', 'a', 'b'], a name for each."
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Releases, each with the name of the dataset that it is of."""
+
+    releases: tuple[Source, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, releases: Sequence[Source], datasets: Sequence[str] | None = None) -> Sources:
+        """Return releases with the names that are given or, without these, that they have.
+
+        Of the same name, they must not contradict each other. Statistics of somebody else have no name: each is of a
+        dataset of its own unless names are given.
+        """
+        if not releases:
+            raise ReleaseError("an empty list has no posterior: give at least one release.")
+        for number, one in enumerate(releases):
+            if any(one is other or (isinstance(one, Release) and one == other) for other in releases[:number]):
+                raise ReleaseError(
+                    f"release {number + 1} is in the list twice: its noise would be taken for two. Give each once."
+                )
+            if isinstance(one, Release) and one.summary is None:
+                raise ReleaseError(
+                    f"release {number + 1}, of {one.dataset!r} by {one.mechanism.kind}, has accepted draws and no "
+                    "noisy summary. Such draws have no likelihood that could be multiplied with another's: release "
+                    "with abcdp.PrivateSummary."
+                )
+        if datasets is None:
+            sources = cls(tuple(releases), tuple(_name_of(one, number) for number, one in enumerate(releases)))
+            sources._check_units()
+            return sources
+        names = tuple(datasets) if isinstance(datasets, list | tuple) else ()
+        if len(names) != len(releases) or not all(isinstance(name, str) and name for name in names):
+            raise ReleaseError(
+                f"datasets={datasets!r}: a name for each of the {len(releases)} releases, equal ones for releases of "
+                "the same records."
+            )
+        return cls(tuple(releases), names)
+
+    def _check_units(self) -> None:
+        for name, group in self.groups.items():
+            units = {one.guarantee.unit for one in group if isinstance(one, Release)}
+            if len(units) > 1:
+                raise ReleaseError(
+                    f"the releases of {name!r} protect different units, which a dataset has one of: they may be of two "
+                    f"datasets with one name. {_SAY}"
+                )
+
+    def check_size(self, name: str, sizes: set[tuple[int, ...]]) -> None:
+        """Raise where releases of one dataset were made for different public numbers of records."""
+        if len(sizes) > 1:
+            numbers = " and ".join(str(size[0]) for size in sorted(sizes))
+            raise ReleaseError(f"the releases of {name!r} are of {numbers} records, so not of the same ones. {_SAY}")
+
+    @property
+    def groups(self) -> dict[str, tuple[Source, ...]]:
+        """The releases of each dataset, in the order in which datasets come first."""
+        found: dict[str, tuple[Source, ...]] = {}
+        for name, one in zip(self.names, self.releases, strict=True):
+            found[name] = (*found.get(name, ()), one)
+        return found
+
+    @property
+    def grouping(self) -> str:
+        """In words how the releases were grouped, and what that means."""
+        groups = self.groups
+        several = [
+            f"{len(group)} releases of {name!r} share its records, and so their sampling error"
+            for name, group in groups.items()
+            if len(group) > 1
+        ]
+        if len(groups) > 1:
+            names = ", ".join(map(repr, groups))
+            several.append(f"the datasets {names} have different records, independent given the parameters")
+        return "; ".join(several)
+
+    @property
+    def total(self) -> tuple[float, float] | None:
+        """The sums of epsilon and delta of all releases of this library; None where there are none."""
+        return _sums(self.releases)
+
+    @property
+    def guarantee(self) -> str:
+        """What each release promises, and what they promise together to whoever is in several of them."""
+        return " ".join(self.promises)
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """The same, release by release."""
+        said = []
+        for name, group in self.groups.items():
+            for one in group:
+                if isinstance(one, NoisySummary):
+                    said.append(f"{name}: {NO_GUARANTEE}")
+                else:
+                    said.append(f"{name}: {SEEDED if one.seeded else ''}{one.guarantee.describe()}")
+            if len(group) > 1 and _sums(group) is not None:
+                said.append(f"{name}: its releases together have {_sum_in_words(group)} for everybody in it, the sum.")
+        if len(self.groups) > 1 and self.total is not None:
+            said.append(
+                "Whoever is in several of these datasets has the sum of their budgets: in all of them "
+                f"{_sum_in_words(self.releases)}."
+            )
+        return tuple(said)
+
+    def attributes(self) -> dict[str, Any]:
+        """Return where a posterior comes from, in words and numbers."""
+        ours = [one for one in self.releases if isinstance(one, Release)]
+        found: dict[str, Any] = {
+            "dataset": ", ".join(self.groups),
+            "grouping": self.grouping,
+            "guarantee": self.guarantee,
+            "guarantee_json": json.dumps([{"dataset": n} | _guarantee_json(one) for n, one in self._pairs]),
+            "mechanism_json": json.dumps([one.mechanism.to_json() for one in ours]),
+        }
+        if self.total is not None:
+            found["epsilon_in_all"], found["delta_in_all"] = self.total
+        return found
+
+    @property
+    def _pairs(self) -> tuple[tuple[str, Source], ...]:
+        return tuple(zip(self.names, self.releases, strict=True))
+
+
+def _name_of(one: Source, number: int) -> str:
+    return one.dataset if isinstance(one, Release) else f"noisy summary {number + 1}"
+
+
+def _guarantee_json(one: Source) -> dict[str, Any]:
+    if isinstance(one, NoisySummary):
+        return {"noisy_summary": one.describe(), "noise": one.law.to_json()}
+    return one.guarantee.to_json()
+
+
+def _sums(releases: Sequence[Source]) -> tuple[float, float] | None:
+    """Return the sums of budgets: they hold for any mechanisms, whatever their noise, and are the plain ones."""
+    ours = [one.guarantee for one in releases if isinstance(one, Release)]
+    if not ours:
+        return None
+    return _upwards(one.epsilon for one in ours), _upwards(one.delta for one in ours)
+
+
+def _upwards(numbers: Any) -> float:
+    """Return a sum that is not below the true one."""
+    values = list(numbers)
+    total = math.fsum(values)
+    return total if len(values) < 2 or not total else math.nextafter(total, math.inf)
+
+
+def _sum_in_words(releases: Sequence[Source]) -> str:
+    sums = _sums(releases)
+    assert sums is not None  # noqa: S101 - asked for of these alone
+    epsilon, delta = sums
+    said = f"epsilon = {epsilon:g}" + (f" and delta = {delta:g}" if delta else "")
+    if any(isinstance(one, NoisySummary) for one in releases):
+        said += ", beside what others published"
+    if any(isinstance(one, Release) and one.seeded for one in releases):
+        said += " (seeded noise protects nobody: private data would have had this)"
+    return said

@@ -1,0 +1,104 @@
+"""Several releases as one page: what each dataset says alone beside what they say together."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from abcdp.bank.failures import failures_and_where
+from abcdp.inference.posterior import Given
+from abcdp.inference.several import Banks, datasets_of
+from abcdp.inference.together import Dataset
+from abcdp.releases.release import Release
+from abcdp.releases.several import Source, Sources
+from abcdp.reporting import plots
+from abcdp.reporting.page import posterior_and_doubts, summary_table, write_page
+from abcdp.simulation.model import Model
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """What a dataset, or a release, says by itself: its name, posterior and doubts."""
+
+    name: str
+    tree: Any
+    doubts: list[str]
+
+
+def report_of_several(
+    releases: Sequence[Given],
+    bank: Banks,
+    out: str | os.PathLike[str],
+    *,
+    model: Model | None = None,
+    shared: Sequence[str] = (),
+    own: Sequence[str] = (),
+    datasets: Sequence[str] | None = None,
+    records: int | Sequence[int | None] | None = None,
+) -> Path:
+    """Write the report of several releases as one HTML file, and return its path.
+
+    Of several datasets the answer of each alone stands beside the pooled one; of one dataset that of each release.
+    """
+    sources, found = datasets_of(releases, bank, datasets, records)
+    given: dict[str, Any] = {"shared": shared, "own": own, "datasets": list(sources.names), "records": records}
+    tree, doubts = posterior_and_doubts(list(sources.releases), bank, **given, model=model)
+    alone = []
+    for name, own_places in _apart(sources, found):
+        ones, banks, sizes = (
+            [values[k] for k in own_places]
+            for values in (sources.releases, *(_each(value, len(sources.names)) for value in (bank, records)))
+        )
+        alone.append(
+            _Alone(name, *posterior_and_doubts(ones, banks, datasets=[name] * len(ones), records=sizes, model=model))
+        )
+    common = [name for name in found[0].bank.parameters if name in tree["posterior"].data_vars]
+    values: dict[str, Any] = {
+        "sources": sources,
+        "model": tree.attrs["model"],
+        "tree": tree,
+        "doubts": doubts,
+        "alone": alone,
+        "promises": [_promise(name, one) for name, one in zip(sources.names, sources.releases, strict=True)],
+        "summary": summary_table(tree),
+        "datasets": [{"name": name, **one} for name, one in json.loads(tree.attrs.get("datasets_json", "{}")).items()],
+        "failures": list(filter(None, map(failures_and_where, {one.bank.digest: one.bank for one in found}.values()))),
+        "intervals": plots.as_png(plots.intervals([(one.name, one.tree) for one in alone], tree, common)),
+        "marginals": plots.as_png(plots.marginals(tree)),
+        "priors": list(dict.fromkeys(one.bank.header.prior for one in found)),
+    }
+    return write_page("several.html", values, out)
+
+
+def _each(value: Any, count: int) -> list[Any]:
+    """Return what is given for all, or for each, for each."""
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    return given * count if len(given) == 1 else given
+
+
+def _apart(sources: Sources, found: Sequence[Dataset]) -> list[tuple[str, list[int]]]:
+    """Return the numbers of the releases that are shown alone: of each dataset or, of a single one, each of them."""
+    count = len(sources.releases)
+    if len(found) > 1:
+        return [(one.name, [k for k in range(count) if sources.names[k] == one.name]) for one in found]
+    return [(f"release {k + 1}", [k]) for k in range(count)]
+
+
+def _promise(name: str, one: Source) -> dict[str, Any]:
+    """Return what one release promises, in words."""
+    if not isinstance(one, Release):
+        return {"dataset": name, "unit": one.describe(), "epsilon": None, "basis": "published by somebody else"}
+    guarantee = one.guarantee
+    return {
+        "dataset": name,
+        "unit": guarantee.unit.describe(),
+        "epsilon": f"{guarantee.epsilon:g}",
+        "delta": f"{guarantee.delta:g}" if guarantee.delta else "",
+        "basis": guarantee.basis,
+        "totals": guarantee.describe_totals(),
+        "seeded": one.seeded,
+    }
