@@ -28,6 +28,7 @@ from scipy.special import gammaln
 
 import abcdp
 from abcdp.experiments.public import public_release
+from abcdp.models import _epidemic
 from bench import two_normals
 from bench.measure import machine
 
@@ -531,7 +532,65 @@ def owner_rows(many: Many) -> Iterator[Row]:
     yield Row("three owners, N = 500, 2000, 8000, epsilon = 1, .5, .2", gathered(answer, many(200)), must)
 
 
-def pooled_answer(release: Any, bank: abcdp.Bank, **given: Any) -> tuple[Any, float]:
+def outbreak(theta: Array, records: int, rng: np.random.Generator) -> Array:
+    """Days on which people fell ill, of whom a share is reported; the others count as well."""
+    days = abcdp.models.epidemic.run(theta[:, :3], records, rng)[0].reshape(len(theta), records)
+    last = float(_epidemic.DAYS)
+    return np.where(rng.random(days.shape) < theta[:, 3:], days, last)
+
+
+OUTBREAK = abcdp.Model(
+    {
+        "reproduction": stats.uniform(1, 3),
+        "infectious_days": stats.uniform(2, 8),
+        "log_seeded": stats.uniform(math.log(1e-3), math.log(30.0)),
+        "reported": stats.uniform(0.3, 0.7),
+    },
+    outbreak,
+    name="reported outbreak",
+    iid=False,
+)
+
+
+def hospital_rows(many: Many) -> Iterator[Row]:
+    """Yield three hospitals with an outbreak each: transmission is shared, seeds and reporting are their own.
+
+    Persons of an outbreak share its path, so that there is a bank for each size, and networks on each.
+    """
+    sizes, budgets = (500, 2000, 8000), (1.0, 0.5, 0.2)
+    banks = [bank_of(OUTBREAK, abcdp.models.epidemic.distance, size) for size in sizes]
+    for bank in banks:
+        abcdp.train(bank, progress=False)
+    names, spread = [f"{size} persons" for size in sizes], banks[0].theta.std(axis=0)
+    shared = OUTBREAK.parameters[:2]
+
+    def answer(number: int) -> dict[str, Any]:
+        rng = np.random.default_rng([21, number])
+        common, own = OUTBREAK.draw(1, rng)[0, :2], OUTBREAK.draw(len(sizes), rng)[:, 2:]
+        releases = []
+        for which, (bank, epsilon) in enumerate(zip(banks, budgets, strict=True)):
+            data = OUTBREAK.run(np.array([[*common, *own[which]]]), bank.records, rng)[0][0]
+            mechanism = abcdp.PrivateSummary(epsilon)
+            releases.append(public_release(bank, data, mechanism, unit=UNIT, seed=3 * number + which))
+        given: dict[str, Any] = {"method": "neural", "seed": number}
+        tree, seconds = pooled_answer(releases, banks, shared=shared, datasets=names, **given)
+        alone = [pooled_answer(one, bank, **given)[0] for one, bank in zip(releases, banks, strict=True)]
+        parameters = [*shared, *(f"{word}[{name}]" for word in OUTBREAK.parameters[2:] for name in names)]
+        scale = np.array([*spread[:2], *np.repeat(spread[2:], len(sizes))])
+        found = told(tree, seconds, parameters, np.array([*common, *own.T.ravel()]), scale)
+        widths = [
+            sum(width_of(one, name) / size for name, size in zip(shared, spread[:2], strict=True))
+            for one in (tree, *alone)
+        ]
+        return found | {"widths": widths}
+
+    must = {**CALIBRATED, "width_over_the_narrowest_alone": (0.0, 1.0)}
+    yield Row(
+        "three hospitals by networks, N = 500, 2000, 8000, epsilon = 1, .5, .2", gathered(answer, many(200)), must
+    )
+
+
+def pooled_answer(release: Any, bank: Any, **given: Any) -> tuple[Any, float]:
     """Return the answer to a release or to several, and how long it took."""
     start = time.perf_counter()
     with warnings.catch_warnings():
@@ -579,6 +638,7 @@ PROBLEMS = {
     "cannot": where_it_cannot_work,
     "two-releases": two_release_rows,
     "owners": owner_rows,
+    "hospitals": hospital_rows,
 }
 
 

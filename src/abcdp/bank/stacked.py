@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from abcdp.bank.bank import Bank
+from abcdp.bank.networks import Beside
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.distance.stacked import stack_of
 from abcdp.errors import BankError
@@ -61,6 +62,7 @@ def stacked(banks: Sequence[Bank]) -> Bank:
         read,
         None if None in limits else min(limit for limit in limits if limit is not None),
         lambda _: {},
+        Beside(header),
     )
     read(view.parts[0])  # so that most banks that do not belong together are refused at once
     return view

@@ -54,6 +54,7 @@ _CHAINS, _FEWEST_CHAINS, _SWEEPS = 1000, 100, 80
 _SLOW = 0.2  # independent draws to each end of a chain
 _TELLS = 0.05  # of the prior's precision: a direction that a dataset says less about is not compared
 _RARE = 2e-3  # how seldom datasets differ as much as these before it is said
+_PRIOR = 4000  # draws of the prior that stand beside an answer
 _POINTS, _STEPS = 4000, 20  # of the search for a density of which nothing is known, and how many of these there are
 _WANTED = 0.3  # share of moves that is accepted where the step is right
 
@@ -113,14 +114,14 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class _Said:
+class Said:
     """What a dataset says beyond the prior, as a normal likelihood: its precision, and precision times middle."""
 
     precision: FloatArray
     pulled: FloatArray
 
     @classmethod
-    def by(cls, answer: Region) -> _Said:
+    def by(cls, answer: Region) -> Said:
         """Return what turns the prior, a standard normal law, into an answer; nothing where that is as wide."""
         inverse = np.linalg.inv(answer.covariance)
         values, vectors = np.linalg.eigh(inverse - np.eye(len(inverse)))
@@ -128,24 +129,24 @@ class _Said:
         kept = vectors[:, tells]
         return cls((kept * values[tells]) @ kept.T, kept @ (kept.T @ (inverse @ answer.middle)))
 
-    def about(self, some: IntArray) -> _Said:
+    def about(self, some: IntArray) -> Said:
         """Return what it says about some coordinates, the others integrated over their prior."""
         others = np.setdiff1d(np.arange(len(self.pulled)), some)
         across = self.precision[np.ix_(some, others)]
         solved = np.linalg.solve(self.precision[np.ix_(others, others)] + np.eye(len(others)), across.T).T
-        return _Said(
+        return Said(
             self.precision[np.ix_(some, some)] - solved @ across.T, self.pulled[some] - solved @ self.pulled[others]
         )
 
 
-def multiplied(said: Sequence[_Said], layout: Layout) -> Region:
+def multiplied(said: Sequence[Said], layout: Layout) -> Region:
     """Return where the pooled answer lies if all that datasets say is normal."""
     precision = np.eye(layout.dimension) + layout.added([one.precision[None] for one in said])[0]
     covariance = np.linalg.inv(precision)
     return Region(covariance @ layout.added([one.pulled[None] for one in said])[0], covariance)
 
 
-def disagreement(said: Sequence[_Said], shared: IntArray) -> tuple[float, int]:
+def disagreement(said: Sequence[Said], shared: IntArray) -> tuple[float, int]:
     """Return how often a dataset says something as far from what the others do, by chance, and which one does.
 
     About the shared coordinates, as if all were normal: what it says is compared with what the others predict of it,
@@ -265,7 +266,7 @@ class _Fits:
         for place, released, alone in zip(places, self._released, fresh[0], strict=True):
             self.searches.append(Search(place, released, released.variances, rng, alone, place.start))
         times = [member.times for member in members]
-        said = [_Said.by(search.as_normal(own)) for search, own in zip(self.searches, times, strict=True)]
+        said = [Said.by(search.as_normal(own)) for search, own in zip(self.searches, times, strict=True)]
         self.p_value, self.odd_one = disagreement(said, layout.shared)
         for number, search in enumerate(self.searches):
             self._share(number, search.learned)
@@ -385,6 +386,7 @@ def pooled(
     misfits = [answer.diagnostics["misfit"] for answer in answers]
     notes: dict[str, Any] = {
         "method": "local synthetic likelihoods, multiplied",
+        "rung": "local",
         "misfit": max(misfits),
         "covariance": ", ".join(dict.fromkeys(answer.diagnostics["covariance"] for answer in answers)),
         "rounds": fits.rounds,
@@ -395,16 +397,29 @@ def pooled(
     }
     if share < _SLOW:
         reasons.append(f"its chains move slowly: an end is worth {share:.2f} independent draws")
-    if fits.p_value < _RARE:
-        reasons.append(
-            f"{members[fits.odd_one].name!r} says something else about the shared parameters than the others do "
-            f"(p = {fits.p_value:.1g}): they may not be shared, or a model may be wrong about its data"
-        )
-    prior = rng.standard_normal((4000, layout.dimension))
+    reasons += odd_one_out(members, fits.p_value, fits.odd_one)
+    return Pooled(*both_of(u, layout, coordinates, rng), tuple(answers), notes, tuple(reasons))
+
+
+def odd_one_out(members: Sequence[Member], p_value: float, number: int) -> list[str]:
+    """Return in words that a dataset says something else than the others do; nothing where chance would do."""
+    if p_value >= _RARE:
+        return []
+    return [
+        f"{members[number].name!r} says something else about the shared parameters than the others do "
+        f"(p = {p_value:.1g}): they may not be shared, or a model may be wrong about its data"
+    ]
+
+
+def both_of(
+    u: FloatArray, layout: Layout, coordinates: Coordinates, rng: np.random.Generator
+) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
+    """Return the parameters of each dataset at points of a pool, and at draws of the prior."""
+    datasets, prior = len(layout.places), rng.standard_normal((_PRIOR, layout.dimension))
     theta, before = (
-        tuple(coordinates.back(layout.seen(one, number)) for number in range(len(members))) for one in (u, prior)
+        tuple(coordinates.back(layout.seen(one, number)) for number in range(datasets)) for one in (u, prior)
     )
-    return Pooled(theta, before, tuple(answers), notes, tuple(reasons))
+    return theta, before
 
 
 def _places(members: Sequence[Member], shared: Sequence[int], model: Model | None) -> list[Place]:

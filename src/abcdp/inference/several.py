@@ -20,6 +20,7 @@ from abcdp.inference.arviz import tree_of
 from abcdp.inference.evidence import BankDraws, Evidence, log_likelihoods
 from abcdp.inference.explained import weakness
 from abcdp.inference.pool import Member, Pooled, pooled
+from abcdp.inference.pool_networks import pooled_by_networks, reason_not
 from abcdp.inference.posterior import (
     Doubt,
     Given,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     import xarray
 
 Column = tuple[str, int, int]  # a variable's name, the dataset it is of, and the number of its parameter
+_DIAGNOSTICS = ("misfit", "covariance", "fitted_simulations", "disagreement")  # of each dataset
+
 Banks = Bank | str | os.PathLike[str] | Sequence[Bank | str | os.PathLike[str]]
 
 
@@ -83,11 +86,30 @@ def posterior_of_several(
         Member(one.name, evidence, one.bank, said) for one, evidence, said in zip(found, evidences, doubts, strict=True)
     ]
     numbers = [found[0].bank.parameters.index(name) for name in common]
-    answer = pooled(members, numbers, model, draws=draws, simulations=simulations, show=progress, rng=rng)
+    answer = _pooled(members, numbers, model, method, draws=draws, simulations=simulations, show=progress, rng=rng)
     used = list({one.bank.digest: one.bank for one in found}.values())
     warned = [doubt for bank in used for doubt in failures_in_words(bank)]
-    warned += as_doubts(in_words(answer.reasons, "local", model), *(weakness(bank) for bank in used))
+    warned += as_doubts(in_words(answer.reasons, answer.notes["rung"], model), *(weakness(bank) for bank in used))
     return _tree(sources, found, common, columns, answer), warned
+
+
+def _pooled(
+    members: Sequence[Member], shared: Sequence[int], model: Model | None, method: str, *, draws: int, **settings: Any
+) -> Pooled:
+    """Return the pooled answer by the method asked for.
+
+    ``"auto"`` takes local fits or networks: with a model local fits, unless something speaks against them and nothing
+    against networks; without one, networks where all banks have them.
+    """
+    rng = settings["rng"]
+    can = method != "local" and reason_not(members) is None
+    if method == "neural" or (can and model is None):
+        return pooled_by_networks(members, shared, model, draws=draws, rng=rng)
+    answer = pooled(members, shared, model, draws=draws, **settings)
+    if answer.reasons and can:
+        other = pooled_by_networks(members, shared, model, draws=draws, rng=rng)
+        return answer if other.reasons else other
+    return answer
 
 
 def datasets_of(
@@ -142,11 +164,11 @@ def _evidence(one: Dataset, support: Any, simulations: int, progress: bool | Non
 
 
 def _check_method(method: str) -> None:
-    if method not in ("auto", "local"):
+    if method not in ("auto", "local", "neural"):
         raise ReleaseError(
             f"method={method!r} gives draws for one dataset, and of several datasets the likelihoods are multiplied: a "
-            "simulated dataset that looks like one owner's records need not look like another's. Take 'auto' or "
-            "'local', which fit a likelihood for each."
+            "simulated dataset that looks like one owner's records need not look like another's. Take 'auto', "
+            "'local' or 'neural', which know a likelihood for each."
         )
 
 
@@ -224,7 +246,7 @@ def _tree(
         return np.stack([parts[place][:, number] for _, place, number in columns], axis=1)
 
     diagnostics = {
-        name: {word: one.diagnostics[word] for word in ("misfit", "covariance", "fitted_simulations")}
+        name: {word: one.diagnostics[word] for word in _DIAGNOSTICS if word in one.diagnostics}
         | {"records": size, "predictive_p_value": None if one.predicted is None else one.predicted.p_value}
         for name, one, size in zip(names, answer.answers, answer.notes["records"], strict=True)
     }
@@ -236,7 +258,6 @@ def _tree(
         "own": ", ".join(name for name in parameters if name not in common),
         "bank_digest": ", ".join(dict.fromkeys(one.bank.digest for one in found)),
         **{name: value for name, value in answer.notes.items() if name != "records"},
-        "rung": "local",
         "trusted": not answer.reasons,
         "reasons": "; ".join(answer.reasons),
         "datasets_json": json.dumps(diagnostics),
