@@ -23,6 +23,7 @@ from abcdp.errors import BankError, DistanceError, MechanismError, ModelError, P
 from abcdp.inference.evidence import BankDraws, log_likelihoods
 from abcdp.inference.explained import explained_by
 from abcdp.inference.posterior import bank_of, summary_of
+from abcdp.reporting.report import report
 
 HERE = Path(__file__).parent
 N, WIDE = 100, 3.0
@@ -142,7 +143,7 @@ def test_both_releases_together_by_both_summaries_of_each_dataset(narrowed):
     assert abs(found - mean) / spread < 0.1
 
 
-def test_a_release_finds_the_earlier_summaries_by_the_bank_that_it_names(bank):
+def test_a_release_finds_the_earlier_summaries_by_the_bank_that_it_names(bank, tmp_path):
     data = np.random.default_rng(0).normal(1.0, 1.0, N)
     first = abcdp.public_release(bank, data, abcdp.PrivateSummary(0.5), unit=abcdp.Unit(), seed=1)
     made = abcdp.narrow(first, MODEL, bank, draws=500, progress=False)
@@ -153,6 +154,11 @@ def test_a_release_finds_the_earlier_summaries_by_the_bank_that_it_names(bank):
     stranger = abcdp.public_release(other, data, abcdp.PrivateSummary(0.5), unit=abcdp.Unit(), seed=1)
     with pytest.raises(ReleaseError, match="another bank"):
         bank_of(stranger, made)
+    page = report(second, made, tmp_path / "report.html").read_text()
+    assert "around the answer to an earlier release (mu " in page
+    assert "but for an earlier release" in page
+    assert "but for an earlier release" not in report(first, bank, tmp_path / "first.html").read_text()
+    assert "by weights" in abcdp.posterior(second, made, progress=False).attrs["narrowed"]
     assert summary_of(second).variances[0] < summary_of(first).variances[0] / 16  # four times the budget, and narrower
 
 
@@ -303,6 +309,18 @@ def test_other_banks_are_written_as_ever(bank, tmp_path):
 
     (file,) = (tmp_path / "bank" / "shards").iterdir()
     assert pq.read_schema(file).names == ["row", "status", "theta", "summary"]
+
+
+def test_a_narrowed_bank_of_an_earlier_version_opens_and_answers():
+    """Format 2, as `golden_narrowed/make.py` wrote it."""
+    old = abcdp.Bank(HERE / "golden_narrowed" / "bank")
+    old.verify()
+    assert old.digest == "a42badde88b6f80f83e51a65a00e65c9aeedcb147b639ccd3ef017d5b5937848"
+    assert (old.draws, old.header.width, old.earlier.header.width) == (40, 2, 2)
+    assert old.log_weight.min() == pytest.approx(-1.7167829834659256, abs=1e-12)
+    assert (len(old.header.proposal.mixture.centres), old.header.proposal.mixture.share) == (300, 0.1)
+    first = abcdp.NoisySummary([0.4, 1.3], noise=("laplace", 0.1))
+    assert bank_of(first, old).distance.domain == ((-8.0, 8.0),)
 
 
 def rewritten(folder, tmp_path, **changes):
@@ -480,6 +498,8 @@ def test_a_plan_and_a_check_pretend_data_like_those_of_the_first_release(bank):
         made, abcdp.PrivateSummary(0.5), unit=abcdp.Unit(), datasets=40, draws=100, progress=False
     )
     assert made.near[check.rows].all()
+    with pytest.raises(PlanError, match="leave model out"):
+        abcdp.check_calibration(made, abcdp.PrivateSummary(0.5), unit=abcdp.Unit(), model=MODEL)
     assert ((check.places > 0.05) & (check.places < 0.95)).mean() > 0.7
     sample = BankDraws(made).first(1000)
     assert sample.nearby.near.all()

@@ -117,6 +117,14 @@ class Proposal:
     def __hash__(self) -> int:
         return hash((self.bank, self.summary))
 
+    def describe(self) -> str:
+        """Return in words where draws come from, and what the distance does to records there."""
+        return (
+            f"draws come from around the answer to an earlier release ({self.words}), {self.mixture.share:.0%} of them "
+            f"from the prior, and count by weights, so that answers are for the prior; of records simulated at that "
+            f"answer the distance clips {self.clipped:.2%}"
+        )
+
     @property
     def alone(self) -> Proposal:
         """The same of a bank without the earlier summaries."""

@@ -471,11 +471,9 @@ def _narrowing(bank: Any) -> dict[str, Any]:
     proposal, weights = bank.header.proposal, np.exp(bank.log_weight)
     earlier = bank.earlier
     return {
-        "around": proposal.words,
+        "in_words": proposal.describe(),
         "answer_to_a_release_of_bank": proposal.bank,
-        "share_drawn_from_the_prior": proposal.mixture.share,
         "draws_of_the_prior_it_is_worth": float(weights.sum() ** 2 / (weights**2).sum()),
-        "records_clipped": proposal.clipped,
         "earlier_numbers_per_draw": 0 if earlier is None else earlier.header.width,
     }
 

@@ -57,9 +57,9 @@ def narrow(
 
     Where a prior is many times as wide as what data tell, most of a budget goes into noise for records that are not
     there. Spend a part of it on a first release with a wide domain; narrow; and let the owner release the rest with the
-    bank that this returns. ``abcdp.posterior(second, narrowed)`` is the answer for the prior as it was written down:
-    draws of the new bank come from around the first answer, with heavy tails, and a tenth of them from the prior, and
-    every method uses their weights. All of it is public and costs no privacy.
+    bank that this returns; the ledger adds both. ``abcdp.posterior(second, narrowed)`` is the answer for the prior as
+    it was written down: draws of the new bank come from around the first answer, with heavy tails, and a tenth of them
+    from the prior, and every method uses their weights. To narrow is public and costs no privacy.
 
     Of every simulated dataset the bank holds the summary of the first distance too (``narrowed.earlier``), so that both
     releases can be used. Sparse vector and the nearest draws refuse such a bank, before anything is charged: they have
@@ -189,7 +189,10 @@ def _answer(
         tree = posterior(
             release, bank, model=model, draws=_ANSWER, simulations=simulations, seed=_SEED, progress=progress
         )
-    return np.stack([np.ravel(tree["posterior"][name]) for name in bank.parameters], axis=1)
+    theta = np.stack([np.ravel(tree["posterior"][name]) for name in bank.parameters], axis=1)
+    if len(theta) <= len(bank.parameters):
+        raise ReleaseError(f"the first answer has {len(theta)} draws, too few to draw around: simulate a larger bank.")
+    return theta
 
 
 def _some(theta: FloatArray, most: int) -> FloatArray:

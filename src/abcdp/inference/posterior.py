@@ -141,6 +141,8 @@ def posterior(
         "trusted": not answer.reasons,
         "reasons": "; ".join(answer.reasons),
     }
+    if used.header.proposal is not None:
+        notes["narrowed"] = used.header.proposal.describe()
     released = None if evidence.summary is None else evidence.summary.centre
     return as_tree(release, used, answer.theta, stats, notes, answer.predicted, released)
 
