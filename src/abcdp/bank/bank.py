@@ -262,7 +262,7 @@ class Bank:
         proposal = self.header.proposal
         if proposal is None or proposal.distance is None:
             return None
-        header = replace(self.header, distance=proposal.distance, asserted_by="", proposal=proposal.alone)
+        header = replace(self.header.alone, distance=proposal.distance, asserted_by="")
         bank = type(self).__new__(type(self))
         bank._init(header, self.parts, lambda shard: _as_earlier(self._read(shard)), self.memory, lambda _: {})
         return bank

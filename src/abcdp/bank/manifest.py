@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,11 @@ class Header:
         if self.proposal is None:
             return None
         return 0 if self.proposal.distance is None else self.proposal.distance.width(self.records)
+
+    @property
+    def alone(self) -> Header:
+        """The same of a bank without what an earlier distance makes of its datasets."""
+        return self if self.proposal is None else replace(self, proposal=self.proposal.alone)
 
     @property
     def stored(self) -> int:
