@@ -330,7 +330,7 @@ def _plan_stages(bank: Any, model: str | None, epsilon: float, unit: str, seed: 
         show({"epsilon": epsilon, "one": one, "two": errors, "share": found.share, "advice": found.advice}, True)
         return
     say(f"errors at epsilon = {epsilon:g} on {found.datasets} simulated datasets, in units of the prior's spread")
-    say(f"one release                       {found.one.mean:.4f}±{found.one.error:.4f}")
+    say(f"{'one release':<37}{found.one.mean:.4f}±{found.one.error:.4f}")
     for share, error in found.two:
         say(f"two, the first with {share:>4.0%} of epsilon  {error.mean:.4f}±{error.error:.4f}")
     say(found.advice)

@@ -65,14 +65,14 @@ class Stages:
         share, best = min(self.two, key=lambda each: each[1].mean)
         if self.share is None:
             return (
-                f"One release: two with the same budget have an error of {best.mean:.3g} at best, where one has "
-                f"{self.one.mean:.3g}."
+                f"One release: two with the same budget have an error of {best.mean:.3g} at best on {self.datasets} "
+                f"simulated datasets, where one has {self.one.mean:.3g}."
             )
         first, second = share * self.epsilon, (1.0 - share) * self.epsilon
         return (
-            f"Two releases: the first with epsilon = {first:.4g}, then narrow, and the second with {second:.4g}. The "
-            f"error is {best.mean:.3g}, where one release has {self.one.mean:.3g}, {self.one.mean / best.mean:.1f} "
-            "times as much."
+            f"Two releases: the first with epsilon = {first:.4g}, then narrow, and the second with {second:.4g}. On "
+            f"{self.datasets} simulated datasets the error is {best.mean:.3g}, where one release has "
+            f"{self.one.mean:.3g}, about {self.one.mean / best.mean:.2g} times as much."
         )
 
 
