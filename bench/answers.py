@@ -177,6 +177,7 @@ class Found:
     least: list[Array] = field(default_factory=list)  # errors of the exact posterior
     told_apart: list[float] = field(default_factory=list)  # from the exact posterior, by a network
     widths: list[list[float]] = field(default_factory=list)  # of intervals, pooled and of each dataset alone
+    one: list[Array] = field(default_factory=list)  # errors of one release where two shared the budget
 
     def numbers(self) -> dict[str, Any]:
         """Return the figures."""
@@ -197,6 +198,9 @@ class Found:
             out["spread_ratio"] = float(np.mean(self.ratio))
         if self.least:
             out["error_of_the_exact_posterior"] = float(np.sqrt(np.mean(np.square(self.least))))
+        if self.one:
+            out["error_of_one_release"] = float(np.sqrt(np.mean(np.square(self.one))))
+            out["error_ratio"] = out["error"] / out["error_of_one_release"]
         if self.told_apart:
             out["told_apart"] = float(np.mean(self.told_apart))
         if self.widths:
@@ -462,6 +466,71 @@ def neural_rows(many: Many) -> Iterator[Row]:
     )
 
 
+def narrow_rows(many: Many) -> Iterator[Row]:
+    """Yield what two releases achieve under a prior a hundred posterior spreads wide, beside one of the same budget."""
+    half = {"error_ratio": (0.0, 0.5)}
+    known = abcdp.Model({"mu": stats.norm(0, 50)}, unit_normal, name="normal of a wide prior")
+    mean = abcdp.MeanSummary([0], domain=(-250, 250))
+    yield Row(
+        "wide prior by its mean, N = 500, epsilon = 0.2 + 0.8", two_stages(known, mean, many(200)), half | CALIBRATED
+    )
+    unknown = abcdp.Model({"mu": stats.norm(0, 50), "sigma": stats.uniform(0.5, 2.5)}, normal, name="the same, spread")
+    waves = abcdp.MMD(bandwidth=60.0, domain=(-250, 250))
+    found = two_stages(unknown, waves, many(40))
+    yield Row("the same with its spread, by waves", found, half | {"coverage": (0.82, 0.97)})  # as few can show
+
+
+def unit_normal(theta: Array, records: int, rng: np.random.Generator) -> Array:
+    return rng.normal(theta, 1.0, size=(len(theta), records))
+
+
+def two_stages(model: abcdp.Model, distance: abcdp.Distance, datasets: int) -> Found:
+    """Return the answers to a first release, and to a second one with the bank that it narrowed."""
+    bank = abcdp.simulate(model, distance, draws=20_000, records=500, seed=1, progress=False)
+    spread = bank.theta.std(axis=0)
+
+    def answer(number: int) -> dict[str, Any]:
+        rng = np.random.default_rng([19, number])
+        truth = model.draw(1, rng)
+        data = model.run(truth, bank.records, rng)[0][0]
+
+        def released(used: abcdp.Bank, epsilon: float, seed: int) -> abcdp.Release:
+            return public_release(used, data, abcdp.PrivateSummary(epsilon), unit=UNIT, seed=3 * number + seed)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = abcdp.posterior(released(bank, 1.0, 0), bank, model=model, simulations=2000, progress=False)
+            start = time.perf_counter()
+            first = released(bank, 0.2, 1)
+            narrowed = abcdp.narrow(first, model, bank, draws=5000, simulations=1000, progress=False)
+            answer = abcdp.posterior(
+                [first, released(narrowed, 0.8, 2)],
+                narrowed,
+                model=model,
+                simulations=1000,
+                draws=2000,
+                seed=number,
+                progress=False,
+            )
+        found = draws_of(answer, bank)
+        low, high = np.quantile(found, [0.05, 0.95], axis=0)
+        return {
+            "error": (found.mean(axis=0) - truth[0]) / spread,
+            "one": (draws_of(tree, bank).mean(axis=0) - truth[0]) / spread,
+            "covered": (low <= truth[0]) & (truth[0] <= high),
+            "trusted": bool(answer.attrs["trusted"]),
+            "rungs": answer.attrs["rung"],
+            "simulations": 7000,
+            "seconds": time.perf_counter() - start,
+        }
+
+    found = Found()
+    for one in each(answer, datasets):
+        for name, value in one.items():
+            getattr(found, name).append(value)
+    return found
+
+
 def where_it_cannot_work(many: Many) -> Iterator[Row]:
     """Yield problems whose answers must not be trusted."""
     must = {"trusted": (0.0, 0.1)}
@@ -635,6 +704,7 @@ PROBLEMS = {
     "readme": readme_rows,
     "epidemic": epidemic_rows,
     "neural": neural_rows,
+    "narrow": narrow_rows,
     "cannot": where_it_cannot_work,
     "two-releases": two_release_rows,
     "owners": owner_rows,
@@ -671,6 +741,8 @@ def in_words(row: dict[str, Any]) -> str:
         parts += [f"bias {row['bias']:.3f} sd", f"spread x {row['spread_ratio']:.3f}"]
     if "error_of_the_exact_posterior" in row:
         parts.append(f"exact error {row['error_of_the_exact_posterior']:.3f}")
+    if "error_of_one_release" in row:
+        parts.append(f"one release {row['error_of_one_release']:.4f}, {row['error_ratio']:.2f} of it")
     if "told_apart" in row:
         parts.append(f"told apart {row['told_apart']:.3f}")
     if "width_over_the_narrowest_alone" in row:

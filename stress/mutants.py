@@ -78,6 +78,7 @@ AREAS = {
     "missing": ("missing", "not gaps_no_longer and not integers_move"),
     "kinds": ("kinds_of_noise_and_units", "weighed or goes_where or ledger or audit"),
     "baseline": ("owner", "baseline"),
+    "narrowed": ("narrow", "written_down or refuse or edited or content or not_count"),
     "noisy pairs": ("pairs", "other_statistics or left_out"),
     "local": ("local", "left_out_and_counted or held_out_draws or share_a_path"),
     "predictive": ("predictive", "own_simulation or under_a_fitted_law"),

@@ -50,6 +50,18 @@ def test_g_and_k_intervals_hold(alpha):
     assert found.numbers()["error"] < 0.3
 
 
+def test_two_stages_halve_the_error_under_a_wide_prior():
+    """A tenth of the study, with its seeds, which are fixed; of other seeds about two in a thousand would fail.
+
+    Over 200 datasets the ratio is 0.18, and 91.5 % of intervals hold. With the domain of the first release for the
+    second too the ratio would be above 1. More than eight misses of 20 have a probability of 6e-5 at 90 %.
+    """
+    known = abcdp.Model({"mu": stats.norm(0, 50)}, answers.unit_normal, name="normal of a wide prior")
+    found = answers.two_stages(known, abcdp.MeanSummary([0], domain=(-250, 250)), 20)
+    assert found.numbers()["error_ratio"] < 0.5
+    assert np.sum(~np.array(found.covered)) <= 8
+
+
 def test_where_it_cannot_work_it_says_so():
     for row in answers.where_it_cannot_work(lambda _: 4):
         if "trusted" in row.must:

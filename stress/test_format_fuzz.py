@@ -33,6 +33,8 @@ from abcdp.reporting.report import in_words
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
+BANKS = [GOLDEN / "banks" / name for name in EXPECTED["banks"] if name != "custom"]
+BANKS.append(GOLDEN.parent / "golden_narrowed" / "bank")
 PATIENCE = 10  # seconds for a case
 ROOM = 4 << 30  # bytes of address space above those of the parent; a gibibyte is what the limits allow
 MEMORY = 1 << 30
@@ -156,19 +158,19 @@ def use_bank(folder):
     distance.largest(bank.records)
     distance.sensitivity(bank.records, UNIT)
     distance.numerical_error(bank.records)
-    repr(bank), bank.failures, bank.theta, bank.rows
+    repr(bank), bank.failures, bank.theta, bank.rows, bank.near
+    if bank.earlier is not None:
+        bank.earlier.verify()
 
 
 def manifest(rng, folder, damage):
-    name = rng.choice([name for name in EXPECTED["banks"] if name != "custom"])
-    bank = shutil.copytree(GOLDEN / "banks" / name, folder / "bank")
+    bank = shutil.copytree(rng.choice(BANKS), folder / "bank")
     whole_manifest(Path(bank), rng, damage)
     return lambda: use_bank(bank)
 
 
 def shard(rng, folder, damage):
-    name = rng.choice([name for name in EXPECTED["banks"] if name != "custom"])
-    bank = Path(shutil.copytree(GOLDEN / "banks" / name, folder / "bank"))
+    bank = Path(shutil.copytree(rng.choice(BANKS), folder / "bank"))
     path = rng.choice(sorted((bank / "shards").iterdir()))
     content = path.read_bytes()
     if rng.random() < 0.5:  # the footer and the headers of pages are a small part of a file

@@ -25,6 +25,7 @@ from abcdp.errors import AbcdpError
 from abcdp.experiments.public import public_release
 from abcdp.experiments.synthesis import synthesis_quality
 from abcdp.inference.arviz import save_netcdf
+from abcdp.inference.narrow import narrow
 from abcdp.inference.posterior import posterior
 from abcdp.inference.refine import refine
 from abcdp.inference.synthesize import synthesize
@@ -36,6 +37,7 @@ from abcdp.owner.baseline import NotPrivate, rejection
 from abcdp.planning.calibration import check_calibration
 from abcdp.planning.calibration_check import CalibrationCheck
 from abcdp.planning.plan import Plan, plan
+from abcdp.planning.stages import Stages, plan_stages
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Law
 from abcdp.privacy.published import Rounding, Subsample
@@ -71,6 +73,7 @@ __all__ = [
     "Release",
     "Rounding",
     "SparseVector",
+    "Stages",
     "Subsample",
     "Trained",
     "Unit",
@@ -79,7 +82,9 @@ __all__ = [
     "errors",
     "learn",
     "models",
+    "narrow",
     "plan",
+    "plan_stages",
     "posterior",
     "public_release",
     "refine",

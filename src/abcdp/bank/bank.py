@@ -11,6 +11,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -238,6 +239,47 @@ class Bank:
             yield start, self._read(shard)
             start += shard.rows
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether its draws come from around an earlier answer, so that they count by weights."""
+        return self.header.proposal is not None
+
+    @functools.cached_property
+    def log_weight(self) -> FloatArray | None:
+        """The log density of the prior over that of what each draw was drawn from; None where that is the prior."""
+        if not self.narrowed:
+            return None
+        self.check_room(2 * self.draws, "holding the weights")
+        return np.concatenate([data.log_weight for _, data in self.shards() if data.log_weight is not None])
+
+    @property
+    def near(self) -> BoolArray:
+        """Which draws are likelier to come from around an earlier answer than from the prior; all, without one.
+
+        They stand for a prior that knows of that answer: where the next release is planned, and its summary learned.
+        """
+        if self.header.proposal is None or self.log_weight is None:
+            return np.ones(self.draws, dtype=np.bool_)
+        return self.header.proposal.near(self.log_weight)
+
+    @property
+    def earlier(self) -> Bank | None:
+        """The same simulated datasets as the bank of the earlier release encodes them; None where they are not kept."""
+        proposal = self.header.proposal
+        if proposal is None or proposal.distance is None:
+            return None
+        header = replace(self.header.alone, distance=proposal.distance, asserted_by="")
+        bank = type(self).__new__(type(self))
+        bank._init(
+            header,
+            self.parts,
+            lambda shard: _as_earlier(self._read(shard)),
+            self.memory,
+            lambda _: {},
+            Beside(header),
+        )
+        return bank
+
     def covariances(self) -> Covariances | None:
         """Return how the summaries of some draws vary as their own records tell, with the rows of these draws.
 
@@ -329,6 +371,11 @@ class Bank:
                 f"the bank's distance ({self.distance.kind}) has no summary: use a bank with MeanSummary, MMD features "
                 "or a learned summary."
             )
+        if self.narrowed:
+            raise BankError(
+                "the bank is narrowed: its draws are not those of the prior, and pairs of them would train an "
+                "estimator for another one. Take bank.theta, bank.rows and bank.log_weight, and weight them."
+            )
         for name, value, least in (("most", most, 1), ("seed", seed, 0)):
             if value is not None and not is_whole(value, least):
                 raise BankError(f"{name}={value!r}: a whole number of at least {least}, or None.")
@@ -363,10 +410,20 @@ class Bank:
         return out
 
 
+def _as_earlier(data: ShardData) -> ShardData:
+    """Return the content of a shard with the rows of the earlier distance."""
+    assert data.earlier is not None  # noqa: S101 - the header says that it is there
+    return ShardData(data.status, data.theta, data.earlier, data.log_weight)
+
+
 def _check_mergeable(first: Bank, other: Bank) -> None:
     ours, theirs = first.header.to_json(), other.header.to_json()
     for name in ours | theirs:
         value = ours.get(name)
+        if theirs.get(name) != value and name == "proposal":
+            raise BankError(
+                "banks that were narrowed around other answers, or not at all, cannot be merged; nothing was written."
+            )
         if theirs.get(name) != value:
             raise BankError(
                 f"banks of another {name} cannot be merged ({value!r} and {theirs.get(name)!r}); nothing was written."

@@ -10,16 +10,18 @@ import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.files import MEMORY, json_limit, load_json
 from abcdp._common.missing import CASE, NONE, Rules, columns_with, rules_from_json
 from abcdp._common.storage import Folder, open_folder
 from abcdp._common.support import Support, as_support, support_to_json
+from abcdp.bank.proposal import Proposal, proposal_from_json
 from abcdp.bank.shards import Shard, ShardData, bytes_to_read, shard_from_json
 from abcdp.bank.status import STATUS_WORDS
 from abcdp.distance import Distance, code_behind, distance_from_json, own_for
@@ -27,7 +29,7 @@ from abcdp.errors import BankError, DistanceError, ModelError, StorageError
 
 Place = Folder | str | os.PathLike[str]
 
-FORMAT = 1
+FORMAT, NARROWED = 1, 2  # a bank whose draws have weights is read by nobody who does not know of them
 MANIFEST = "manifest.json"
 _MOST_HASHED = 1 << 26  # shards that a search for a part of a bank may hash: some seconds
 _SLACK = 1e-9  # simulated means may exceed their bounds by rounding, relative to the largest of them
@@ -48,6 +50,7 @@ class Header:
     missing: Rules = ()  # what a missing cell of a simulation stood for in each column, where any could be missing
     column_names: tuple[str, ...] = ()  # of a record, where the model names them
     asserted_by: str = ""  # the class of the distance, as the bank's maker calls it, where it is not the library's
+    proposal: Proposal | None = None  # where the draws of a narrowed bank come from, which have weights
 
     def __post_init__(self) -> None:
         if set(self.missing) == {NONE}:
@@ -62,14 +65,16 @@ class Header:
         asserted = {"asserted_by": self.asserted_by} if self.asserted_by else {}
         missing = {"missing": list(self.missing)} if self.missing else {}
         named = {"column_names": list(self.column_names)} if self.column_names else {}
+        proposal = {} if self.proposal is None else {"proposal": self.proposal.to_json()}
         return (
             limit
             | support
             | missing
             | named
             | asserted
+            | proposal
             | {
-                "format": FORMAT,
+                "format": FORMAT if self.proposal is None else NARROWED,
                 "model": self.model,
                 "parameters": list(self.parameters),
                 "prior": self.prior,
@@ -84,6 +89,23 @@ class Header:
         """The number of entries of an encoded dataset."""
         return self.distance.width(self.records)
 
+    @property
+    def earlier_width(self) -> int | None:
+        """The number of entries of an encoding by an earlier distance; None of a bank that is not narrowed."""
+        if self.proposal is None:
+            return None
+        return 0 if self.proposal.distance is None else self.proposal.distance.width(self.records)
+
+    @property
+    def alone(self) -> Header:
+        """The same of a bank without what an earlier distance makes of its datasets."""
+        return self if self.proposal is None else replace(self, proposal=self.proposal.alone)
+
+    @property
+    def stored(self) -> int:
+        """The numbers of a draw in a shard, beside its parameters."""
+        return self.width + (0 if self.earlier_width is None else 1 + self.earlier_width)
+
     def check(self, data: ShardData, where: str) -> None:
         """Raise unless every draw that is fine is finite and within the distance's public bounds."""
         # where all are fine, as mostly, none has to be looked up
@@ -91,9 +113,18 @@ class Header:
             raise BankError(f"{where}: holds a status that is not known to this version.")
         if not np.isfinite(data.theta).all():
             raise BankError(f"{where}: a parameter is NaN or infinite.")
-        low, high = self.distance.bounds(self.records)
+        if self.proposal is not None and (data.log_weight is None or not self.proposal.check(data.log_weight)):
+            raise BankError(f"{where}: a log weight is NaN, infinite or above what the proposal allows.")
+        self._check_rows(self.distance, data.rows, data.fine, where)
+        if self.proposal is not None and self.proposal.distance is not None:
+            if data.earlier is None:
+                raise BankError(f"{where}: lacks the summaries of the earlier distance.")
+            self._check_rows(self.proposal.distance, data.earlier, data.fine, where)
+
+    def _check_rows(self, distance: Distance, rows: FloatArray, which: BoolArray, where: str) -> None:
+        low, high = distance.bounds(self.records)
         slack = _SLACK * max(np.abs(low).max(), np.abs(high).max())
-        fine = data.rows if data.fine.all() else data.rows[data.fine]
+        fine = rows if which.all() else rows[which]
         # the least and the largest of values with NaN are NaN, and a comparison with NaN is false, so one test refuses
         # NaN, infinities and anything beyond the bounds
         if len(fine) and not ((fine.min(axis=0) >= low - slack) & (fine.max(axis=0) <= high + slack)).all():
@@ -136,7 +167,7 @@ def check_shards(header: Header, shards: Sequence[Shard], memory: int | None) ->
     if memory is None:
         return
     largest = max(shards, key=lambda shard: shard.rows)
-    needed = bytes_to_read(len(header.parameters), header.width, largest.rows)
+    needed = bytes_to_read(len(header.parameters), header.stored, largest.rows)
     if needed > memory:
         raise BankError(
             f"shard {largest.file} holds {largest.rows} draws, and a bank is read shard by shard: that takes up to "
@@ -165,9 +196,9 @@ def read_manifest(folder: Folder, memory: int | None = MEMORY) -> dict[str, Any]
         raise BankError(f"{path}: not valid JSON ({error}); the file was cut or edited.") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
         raise BankError(f"{path}: not the manifest of a bank.")
-    if manifest["format"] > FORMAT:
+    if manifest["format"] > NARROWED:
         raise BankError(
-            f"{path}: format {manifest['format']} is newer than this version reads ({FORMAT}); update abcdp."
+            f"{path}: format {manifest['format']} is newer than this version reads ({NARROWED}); update abcdp."
         )
     return manifest
 
@@ -229,6 +260,15 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
     _require(width <= 1 << 40, folder, "rows would be too wide")
     _require(
+        ("proposal" in manifest) == (manifest["format"] == NARROWED),
+        folder,
+        f"format {NARROWED} is that of a narrowed bank, which has a proposal, and of no other",
+    )
+    try:
+        proposal = proposal_from_json(manifest["proposal"], manifest["columns"]) if "proposal" in manifest else None
+    except (ValueError, DistanceError) as error:
+        raise BankError(f"{folder.named(MANIFEST)}: {error}.") from None
+    _require(
         set(columns_with(missing, CASE)) <= distance.missing_columns(),
         folder,
         "missing cells are a case of their own in a column where the distance does not count them",
@@ -245,6 +285,7 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         missing=missing,
         column_names=tuple(named),
         asserted_by=asserted_by,
+        proposal=proposal,
     )
 
 

@@ -46,11 +46,22 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardData:
-    """What a shard holds: for each draw its status, parameters and encoded dataset."""
+    """What a shard holds: for each draw its status, parameters and encoded dataset.
+
+    In a narrowed bank also its log weight and the same dataset as an earlier distance encodes it.
+    """
 
     status: npt.NDArray[np.int8]
     theta: FloatArray
     rows: FloatArray
+    log_weight: FloatArray | None = None
+    earlier: FloatArray | None = None
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All that it holds, a row for each draw."""
+        further = (part for part in (self.log_weight, self.earlier) if part is not None)
+        return (self.status, self.theta, self.rows, *further)
 
     @property
     def fine(self) -> BoolArray:
@@ -68,8 +79,8 @@ class ShardData:
 
     def sha256(self) -> str:
         """Return a digest of the content, whatever the file's compression or version."""
-        digest = hashlib.sha256(repr((self.theta.shape, self.rows.shape)).encode())
-        for part in (self.status, self.theta, self.rows):
+        digest = hashlib.sha256(repr(tuple(part.shape for part in self.arrays[1:])).encode())
+        for part in self.arrays:
             digest.update(np.ascontiguousarray(part.astype(part.dtype.newbyteorder("<"), copy=False)).data)
         return digest.hexdigest()
 
@@ -83,8 +94,10 @@ def per_draw(
 
 def encode_shard(shard: Shard, data: ShardData) -> bytes:
     """Return a shard's file."""
-    values = {"row": np.arange(shard.rows, dtype=np.int64), "status": data.status}
-    return packed(values, {"theta": data.theta, "summary": data.rows}, shard.to_json())
+    values: dict[str, Any] = {"row": np.arange(shard.rows, dtype=np.int64), "status": data.status}
+    values |= {} if data.log_weight is None else {"log_weight": data.log_weight}
+    lists = {"theta": data.theta, "summary": data.rows} | ({} if data.earlier is None else {"earlier": data.earlier})
+    return packed(values, lists, shard.to_json())
 
 
 def packed(values: dict[str, Any], lists: dict[str, FloatArray], about: Any) -> bytes:
@@ -155,11 +168,19 @@ def about(file: BinaryIO, rows: int) -> Any:
         return None
 
 
-def decode_shard(content: bytes, where: str, parameters: int, width: int, rows: int) -> ShardData:
-    """Return the content of a shard's file: its types, shapes and sizes checked before anything is unpacked."""
+def decode_shard(
+    content: bytes, where: str, parameters: int, width: int, rows: int, earlier: int | None = None
+) -> ShardData:
+    """Return the content of a shard's file: its types, shapes and sizes checked before anything is unpacked.
+
+    `earlier` is how many numbers an earlier distance makes of a dataset of a narrowed bank, None of any other bank.
+    """
     plain = {"row": ("int64", "INT64"), "status": ("int8", "INT32")}
-    found = unpacked(content, where, plain, {"theta": parameters, "summary": width}, rows)
-    return ShardData(found["status"], found["theta"], found["summary"])
+    plain |= {} if earlier is None else {"log_weight": ("double", "DOUBLE")}
+    lists = {"theta": parameters, "summary": width} | ({"earlier": earlier} if earlier else {})
+    found = unpacked(content, where, plain, lists, rows)
+    further = found.get("log_weight"), found.get("earlier")
+    return ShardData(found["status"], found["theta"], found["summary"], *further)
 
 
 def unpacked(

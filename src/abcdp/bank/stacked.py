@@ -51,9 +51,10 @@ def stacked(banks: Sequence[Bank]) -> Bank:
                     f"the draws of shard {shard.number} of seed {shard.seed} have other parameters, or others of them "
                     f"failed, in one bank than in another. {_WAY_OUT}"
                 )
-        return dataclasses.replace(parts[0], rows=np.concatenate([part.rows for part in parts], axis=1))
+        return dataclasses.replace(parts[0], rows=np.concatenate([part.rows for part in parts], axis=1), earlier=None)
 
-    header = dataclasses.replace(first.header, distance=stack_of([bank.distance for bank in banks]), asserted_by="")
+    both = stack_of([bank.distance for bank in banks])
+    header = dataclasses.replace(first.header.alone, distance=both, asserted_by="")
     limits = [bank.memory for bank in banks]
     view = Bank.__new__(Bank)
     view._init(
@@ -75,7 +76,7 @@ def _named(shards: tuple[Shard, ...]) -> Shard:
 
 
 def _check_alike(first: Bank, other: Bank) -> None:
-    ours, theirs = first.header.to_json(), other.header.to_json()
+    ours, theirs = first.header.alone.to_json(), other.header.alone.to_json()
     for name in sorted((ours.keys() | theirs.keys()) - {"distance", "asserted_by"}):
         if ours.get(name) != theirs.get(name):
             raise BankError(

@@ -32,14 +32,14 @@ def read_shard(folder: Folder, header: Header, shard: Shard) -> ShardData:
     """Return the content of a shard, checked against its digest and the distance's bounds."""
     path = folder.named(_file(shard))
     try:
-        content = folder.read(_file(shard), largest_file(len(header.parameters), header.width, shard.rows))
+        content = folder.read(_file(shard), largest_file(len(header.parameters), header.stored, shard.rows))
     except OSError as error:
         raise BankError(f"{path}: cannot be read ({type(error).__name__}).") from error
     return _content_of(content, path, header, shard)
 
 
 def _content_of(content: bytes, path: str, header: Header, shard: Shard) -> ShardData:
-    data = decode_shard(content, path, len(header.parameters), header.width, shard.rows)
+    data = decode_shard(content, path, len(header.parameters), header.width, shard.rows, header.earlier_width)
     if data.sha256() != shard.sha256:
         raise BankError(f"{path}: its content does not fit its digest; the file was edited or damaged.")
     if int((~data.fine).sum()) != shard.failed:
@@ -53,7 +53,7 @@ def find_shard(folder: Folder, header: Header, seed: int, number: int, rows: int
     name = _file(Shard(seed, number, rows, 0, ""))
     try:
         if content:
-            found = folder.read(name, largest_file(len(header.parameters), header.width, rows))
+            found = folder.read(name, largest_file(len(header.parameters), header.stored, rows))
             shard = shard_of(io.BytesIO(found), rows)
         else:
             with folder.open(name) as file:
@@ -106,11 +106,13 @@ def read_piece(folder: Folder, header: Header, piece: Piece) -> ShardData | None
     """Return the content of a piece that an earlier run left; None where it is damaged or of another bank."""
     name, rows = f"{PIECES}/{piece.file}", piece.stop - piece.start
     try:
-        content = folder.read(name, largest_file(len(header.parameters), header.width, rows))
+        content = folder.read(name, largest_file(len(header.parameters), header.stored, rows))
         shard = shard_of(io.BytesIO(content), rows)
         if shard is None:
             return None
-        data = decode_shard(content, folder.named(name), len(header.parameters), header.width, rows)
+        data = decode_shard(
+            content, folder.named(name), len(header.parameters), header.width, rows, header.earlier_width
+        )
         if shard.sha256 != piece.digest(header, data):
             return None
         header.check(data, folder.named(name))

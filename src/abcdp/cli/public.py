@@ -29,6 +29,7 @@ def join(app: typer.Typer) -> None:
     app.command("simulate")(simulate)
     app.command("learn")(learn)
     app.command("train")(train)
+    app.command("narrow")(narrow)
     app.command("plan")(plan)
     app.add_typer(bank_app, name="bank")
 
@@ -222,6 +223,51 @@ def train(
     )
 
 
+def narrow(
+    release: Annotated[Path, typer.Argument(help="The file of the first release, of a private summary.")],
+    bank: Annotated[str, typer.Option(help="The folder or URL of the bank that it was made with.")],
+    model: Annotated[str, typer.Option(help="The model of that bank, by its name or as package.module:object.")],
+    to: Annotated[
+        str, typer.Option(help="The folder or URL of the new bank; an unfinished run of these settings is resumed.")
+    ],
+    draws: Annotated[int, typer.Option(help="How many parameters to draw around the first answer.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Names the random streams: banks of several seeds can be merged.")] = 0,
+    distance: Annotated[
+        str | None,
+        typer.Option(help="package.module:object, or JSON, for the second release; the first one narrowed by default."),
+    ] = None,
+    wide: Annotated[float, typer.Option(help="How wide to draw around the first answer, by Silverman's rule.")] = 2.0,
+    simulations: Annotated[int, typer.Option(help="New datasets that the first answer may take.")] = 4000,
+    workers: Annotated[int | None, typer.Option(help="How many work at once; one per core by default.")] = None,
+    memory: Memory = 4096,
+    as_json: Json = False,
+) -> None:
+    """Simulate a bank around the answer to a first release, for a second one with the rest of the budget.
+
+    For priors many times as wide as what data tell. Answers are for the prior as it was written down. abcdp plan
+    --stages says what share of a budget the first release should have.
+    """
+    from abcdp.bank import Bank
+    from abcdp.inference.narrow import narrow as make
+
+    check_results({}, folder=to)
+    made = make(
+        release,
+        find_model(model),
+        Bank(bank, memory=memory << 20),
+        distance=_distance(distance, None, None),
+        draws=draws,
+        to=to,
+        seed=seed,
+        wide=wide,
+        simulations=simulations,
+        workers=workers,
+        progress=False if as_json else None,
+    )
+    show(describe(made), as_json)
+    _end(made)
+
+
 def plan(
     bank: Annotated[str, typer.Argument(help="The folder or URL of the bank.")],
     epsilon: Annotated[float, typer.Option(help="The privacy budget of the release to plan.")],
@@ -256,6 +302,14 @@ def plan(
     truths: Annotated[
         int, typer.Option(help="Pretended observations to choose by; as many others measure the choice.")
     ] = 100,
+    stages: Annotated[
+        bool,
+        typer.Option(
+            "--stages",
+            help="Instead of a mechanism: whether two releases, the second with a bank narrowed by the first, do "
+            "better than one with the same budget, and how to share it; needs --model.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="For a repeatable plan; nothing private depends on it.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write the plan, for abcdp release --plan.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the candidates and the curve over epsilon.")] = None,
@@ -264,6 +318,10 @@ def plan(
 ) -> None:
     """Choose the mechanism and its settings on simulated truths; no private data are read."""
     from abcdp.bank import Bank
+
+    if stages:
+        _plan_stages(Bank(bank, memory=memory << 20), model, epsilon, unit, seed, as_json)
+        return
     from abcdp.planning.plan import check_learned_to
     from abcdp.planning.plan import plan as make_plan
     from abcdp.privacy.unit import Unit
@@ -301,6 +359,27 @@ def plan(
         show(made.to_json(), True)
         return
     _plan_table(made)
+
+
+def _plan_stages(bank: Any, model: str | None, epsilon: float, unit: str, seed: int, as_json: bool) -> None:
+    """Say whether two releases do better than one, and how they share the budget."""
+    from abcdp.planning.stages import plan_stages
+    from abcdp.privacy.unit import Unit
+
+    if model is None:
+        raise PlanError("--stages simulates datasets that play the data: name the model, --model.")
+    progress = False if as_json else None
+    found = plan_stages(bank, find_model(model), epsilon=epsilon, unit=Unit.parse(unit), seed=seed, progress=progress)
+    if as_json:
+        errors = {f"{share:g}": [error.mean, error.error] for share, error in found.two}
+        one = [found.one.mean, found.one.error]
+        show({"epsilon": epsilon, "one": one, "two": errors, "share": found.share, "advice": found.advice}, True)
+        return
+    say(f"errors at epsilon = {epsilon:g} on {found.datasets} simulated datasets, in units of the prior's spread")
+    say(f"{'one release':<37}{found.one.mean:.4f}±{found.one.error:.4f}")
+    for share, error in found.two:
+        say(f"two, the first with {share:>4.0%} of epsilon  {error.mean:.4f}±{error.error:.4f}")
+    say(found.advice)
 
 
 def region_of(texts: list[str]) -> dict[str, tuple[float, float]]:
@@ -424,10 +503,25 @@ def describe(bank: Any) -> dict[str, Any]:
         "columns": list(bank.header.column_names) or bank.columns,
         **({"missing": list(bank.missing)} if bank.header.missing else {}),
         "numbers_per_draw": bank.header.width,
+        **({"narrowed": _narrowing(bank)} if bank.narrowed else {}),
         "shards": len(bank.parts),
         **({"networks": bank.network().about["members"]} if bank.network() is not None else {}),
         "digest": bank.digest,
         "path": str(bank.path),
+    }
+
+
+def _narrowing(bank: Any) -> dict[str, Any]:
+    """Return around what a bank was narrowed, as plain values."""
+    import numpy as np
+
+    proposal, weights = bank.header.proposal, np.exp(bank.log_weight)
+    earlier = bank.earlier
+    return {
+        "in_words": proposal.describe(),
+        "answer_to_a_release_of_bank": proposal.bank,
+        "draws_of_the_prior_it_is_worth": float(weights.sum() ** 2 / (weights**2).sum()),
+        "earlier_numbers_per_draw": 0 if earlier is None else earlier.header.width,
     }
 
 

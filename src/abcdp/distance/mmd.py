@@ -135,7 +135,7 @@ class MMD(MeanDistance):
         if isinstance(bandwidth, str):
             if pilot is None:
                 raise DistanceError("bandwidth='median' is decided when a bank is simulated; give a number here.")
-            bandwidth = _median_distance(pilot)
+            bandwidth = median_distance(pilot)
         settled = replace(self, bandwidth=bandwidth, columns=columns)
         # what "auto" stands for is written down, lest another version decide otherwise
         return replace(
@@ -306,7 +306,7 @@ def _as_bandwidth(bandwidth: Any) -> float | tuple[float, ...] | str:
     return tuple(map(float, numbers)) if np.ndim(bandwidth) else float(numbers[0])
 
 
-def _median_distance(pilot: FloatArray) -> float:
+def median_distance(pilot: FloatArray) -> float:
     """Return the median distance of different pairs of simulated records."""
     order = np.random.default_rng(0).permutation(len(pilot))[:2000]
     sample = pilot[order]

@@ -66,6 +66,7 @@ def public_release(
         raise MechanismError(f"mechanism={mechanism!r}: give a mechanism, such as abcdp.PrivateSummary(epsilon=1.0).")
     if not isinstance(unit, Unit):
         raise UnitError(f"unit={unit!r}: give whom to protect, such as abcdp.Unit().")
+    mechanism.check_draws(weighted=bank.narrowed)
     noise = SeededNoise(seed)
     by_hand = "" if sensitivity is None else "the experiment"
     records = _public_records(bank, data)

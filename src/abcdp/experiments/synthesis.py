@@ -45,6 +45,7 @@ def synthesis_quality(
     noise, rejection ABC without noise; one synthetic dataset from each is compared with the data.
     """
     records = bank.records if records is None else records
+    mechanism.check_draws(weighted=bank.narrowed)
     calibration = mechanism.calibrate(bank.distance, records=records, simulated=bank.records, unit=unit)
     rng = np.random.default_rng(seed)
     table: dict[str, list[float]] = {"private": [], "not_private": [], "prior": [], "fresh": []}

@@ -14,6 +14,7 @@ from abcdp._common.files import write_atomically
 from abcdp._common.version import __version__
 from abcdp.bank import Bank
 from abcdp.inference.base import Predicted
+from abcdp.inference.resampling import resampled_rows
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 from abcdp.releases.several import NO_GUARANTEE, SEEDED, Sources
@@ -94,14 +95,22 @@ def _origin(release: Release | NoisySummary | Sources, bank: Bank) -> dict[str, 
 
 
 def prior_draws(bank: Bank, most: int = PRIOR_DRAWS) -> FloatArray:
-    """Return the first draws of the prior whose simulation worked: those that could have been accepted."""
-    parts, count = [], 0
+    """Return the first draws of the prior whose simulation worked: those that could have been accepted.
+
+    Of a narrowed bank, as many chosen by their weights.
+    """
+    enough = most if bank.header.proposal is None else round(most / bank.header.proposal.mixture.share)
+    parts, weights, count = [], [], 0
     for _, shard in bank.shards():
         parts.append(shard.theta[shard.fine])
+        weights += [] if shard.log_weight is None else [shard.log_weight[shard.fine]]
         count += len(parts[-1])
-        if count >= most:
+        if count >= enough:
             break
-    return np.concatenate(parts)[:most]
+    theta = np.concatenate(parts)
+    if weights and len(theta):
+        return theta[resampled_rows(np.concatenate(weights), most, np.random.default_rng(0))]
+    return theta[:most]
 
 
 def save_netcdf(tree: xarray.DataTree, path: str | os.PathLike[str]) -> None:

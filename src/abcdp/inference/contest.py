@@ -80,7 +80,7 @@ def held_out(
     if evidence.support is None:
         raise ReleaseError("without the support of the prior no answer can be scored.")
     sample = evidence.draws.first(_MOST).without(evidence.left_out)
-    coordinates = Coordinates.of(sample.theta, evidence.support)
+    coordinates = Coordinates.of(sample.prior_theta, evidence.support)
     z, middle = coordinates.forth(sample.theta), coordinates.forth(near).mean(axis=0)
     apart = ((z - middle) ** 2).sum(axis=1)
     allowed = len(z)
@@ -90,7 +90,7 @@ def held_out(
     chosen = np.argsort(apart)[: min(_HELD_OUT, len(z) // 10, allowed)]
     kept = np.ones(len(z), dtype=np.bool_)
     kept[chosen] = False
-    rest = Sample(sample.numbers[kept], sample.rows[kept], sample.theta[kept])
+    rest = sample.part(kept)
     shared = Shared((int(rng.integers(1 << 31)),), Lock())
     found: dict[str, list[tuple[float, FloatArray]]] = {method.name: [] for method in methods}
     for place in chosen:
@@ -99,7 +99,7 @@ def held_out(
             evidence,
             draws=HeldDraws(rest),
             summary=summary,
-            likelihoods=partial(summary.log_likelihoods, rest.rows),
+            likelihoods=partial(rest.log_likelihoods, summary),
             left_out=-1,
             simulations=0,
             shared=shared,

@@ -7,18 +7,18 @@ at once. The same methods run on both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from abcdp._common.arrays import FloatArray, IntArray
+from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.support import Support
 from abcdp.bank import Bank, ShardData, per_draw
 from abcdp.errors import ReleaseError
-from abcdp.inference.resampling import NOTHING_WEIGHS, effective_size
+from abcdp.inference.resampling import NOTHING_WEIGHS, effective_size, resampled_rows
 
 NONE_ACCEPTED = (
     "no draw was accepted, so there is no posterior. The budget is spent; for another request choose a larger "
@@ -27,6 +27,7 @@ NONE_ACCEPTED = (
 NO_SUMMARY = "the release has accepted draws and no noisy summary, which this method starts from."
 
 _MOST_HELD = 1 << 24  # numbers of summaries that stay in memory
+_FEWEST_NEAR = 100  # draws from around an earlier answer below which all of them are looked at
 _ALONE = 2.0  # effective draws below which one of them decides
 
 T = TypeVar("T")
@@ -63,11 +64,17 @@ class Noisy(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some draws whose simulation worked: their numbers in the bank, summaries and parameters."""
+    """Some draws whose simulation worked: their numbers in the bank, summaries and parameters.
+
+    Draws of a narrowed bank have log weights, with which they are draws of the prior; `near` are those from around the
+    earlier answer, where a fit that may choose its place looks. Both are None where draws are the prior's.
+    """
 
     numbers: IntArray
     rows: FloatArray
     theta: FloatArray
+    log_weight: FloatArray | None = None
+    near: BoolArray | None = None
 
     @classmethod
     def first_of(cls, shards: Iterable[tuple[int, ShardData]], most: int) -> Sample:
@@ -75,20 +82,44 @@ class Sample:
         parts, count = [], 0
         for start, shard in shards:
             fine = np.flatnonzero(shard.fine)[: most - count]
-            parts.append((start + fine, shard.rows[fine], shard.theta[fine]))
+            weighted = () if shard.log_weight is None else (shard.log_weight[fine],)
+            parts.append((start + fine, shard.rows[fine], shard.theta[fine], *weighted))
             count += len(fine)
             if count >= most:
                 break
         return cls(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
+    def part(self, which: slice | BoolArray) -> Sample:
+        """Return some of them."""
+        weighted = None if self.log_weight is None else self.log_weight[which]
+        near = None if self.near is None else self.near[which]
+        return Sample(self.numbers[which], self.rows[which], self.theta[which], weighted, near)
+
     def first(self, most: int) -> Sample:
         """Return at most so many of them, the first."""
-        return Sample(self.numbers[:most], self.rows[:most], self.theta[:most])
+        return self.part(slice(most))
 
     def without(self, number: int) -> Sample:
         """Return it without the draw of this number."""
         kept = self.numbers != number
-        return self if kept.all() else Sample(self.numbers[kept], self.rows[kept], self.theta[kept])
+        return self if kept.all() else self.part(kept)
+
+    @property
+    def nearby(self) -> Sample:
+        """Those from around the earlier answer; all, where draws are the prior's or next to none is from there."""
+        return self if self.near is None or self.near.sum() < _FEWEST_NEAR else self.part(self.near)
+
+    @property
+    def prior_theta(self) -> FloatArray:
+        """Parameters as the prior has them: those of the draws, or as many chosen by their weights."""
+        if self.log_weight is None or not len(self.theta):
+            return self.theta
+        return self.theta[resampled_rows(self.log_weight, len(self.theta), np.random.default_rng(0))]
+
+    def log_likelihoods(self, summary: Noisy) -> FloatArray:
+        """Return the log weights of the draws given a summary: the probability of its noise, with their own weight."""
+        found = summary.log_likelihoods(self.rows)
+        return found if self.log_weight is None else np.asarray(found + self.log_weight)
 
 
 class PriorDraws(Protocol):
@@ -116,6 +147,9 @@ class BankDraws:
         """Return at most so many draws, the first whose simulation worked."""
         if self._held is None or len(self._held.rows) < min(most, self._bank.draws - self._bank.failed):
             found = Sample.first_of(self._bank.shards(), most)
+            proposal = self._bank.header.proposal
+            if proposal is not None and found.log_weight is not None:
+                found = replace(found, near=proposal.near(found.log_weight))
             if found.rows.size > _MOST_HELD:
                 return found
             self._held = found
@@ -173,7 +207,7 @@ class Evidence:
 
     @cached_property
     def log_likelihoods(self) -> FloatArray:
-        """For each draw the log probability of the noise that leads from it to the summary.
+        """For each draw the log probability of the noise that leads from it to the summary, with its own weight if any.
 
         Minus infinity where a draw must not count.
         """
@@ -185,6 +219,11 @@ class Evidence:
     def effective_size(self) -> float:
         """How many equally weighted draws explain the summary; none where it is impossible under each."""
         return effective_size(self.log_likelihoods) if self.count else 0.0
+
+    @property
+    def weighted(self) -> bool:
+        """Whether draws are not the prior's, so that they count by weights."""
+        return self.draws.first(1).log_weight is not None
 
     @cached_property
     def one_draw_decides(self) -> str | None:
@@ -246,8 +285,9 @@ def check_summary(summary: Noisy, bank: Bank) -> None:
 def log_likelihoods(summary: Noisy, bank: Bank) -> FloatArray:
     """Return for each draw the log probability of the noise that would lead from its summary to the released one.
 
-    Minus infinity where the simulation failed.
+    Minus infinity where the simulation failed. With its own weight, where a draw has one.
     """
     check_summary(summary, bank)
     bank.check_room(4 * bank.draws, "holding the weights")
-    return per_draw(bank.shards(), summary.log_likelihoods, failed=-np.inf)
+    found = per_draw(bank.shards(), summary.log_likelihoods, failed=-np.inf)
+    return found if bank.log_weight is None else np.asarray(found + bank.log_weight)

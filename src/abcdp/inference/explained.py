@@ -83,7 +83,8 @@ def in_words(weak: Sequence[Explained], *, learned: bool) -> str | None:
 
 
 def _measured(bank: Bank) -> tuple[Explained, ...]:
-    sample = BankDraws(bank).first(min(_DRAWS, _VALUES // bank.header.width))
+    # of a narrowed bank, among what the earlier answer left open
+    sample = BankDraws(bank).first(min(_DRAWS, _VALUES // bank.header.width)).nearby
     if len(sample.theta) < _FEWEST:
         return ()
     varies = sample.theta.std(axis=0) > 0

@@ -21,7 +21,12 @@ class NearestDraws(PosteriorMethod):
     name = "nearest"
 
     def reason_not(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
-        """Return that there are none."""
+        """Return that there are none, or that the nearest are not draws of the prior."""
+        if evidence.accepted is None and evidence.weighted:
+            return (
+                "the bank is narrowed, so that its draws count by weights, which the nearest as they are do without: "
+                "take method='weights', 'local' or 'regression'."
+            )
         return evidence.reason_empty
 
     def infer(

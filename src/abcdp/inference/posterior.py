@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import warnings
 from collections.abc import Sequence
@@ -206,6 +208,8 @@ def tree_and_doubts(
         "trusted": not answer.reasons,
         "reasons": "; ".join(answer.reasons),
     }
+    if used.header.proposal is not None:
+        notes["narrowed"] = used.header.proposal.describe()
     released = None if evidence.summary is None else evidence.summary.centre
     return as_tree(release, used, answer.theta, stats, notes, answer.predicted, released), doubts
 
@@ -269,16 +273,38 @@ def bank_of(release: Release | NoisySummary, bank: Bank | str | os.PathLike[str]
     """Return the part of a bank that a release used; of somebody else's statistics, all of it."""
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     if isinstance(release, NoisySummary):
+        earlier = earlier_bank(release, bank)
+        bank = bank if earlier is None else earlier
         check_summary(release, bank)
         release.check_records(bank.records)
         return bank
     try:
         used = bank.containing(release.bank.digest, release.bank.shards)
     except BankError as error:
+        earlier = earlier_bank(release, bank)
+        if earlier is not None:
+            return earlier
         raise ReleaseError(f"the release was made with another bank: {error} {_what_differs(release, bank)}") from None
     if used.parameters != release.parameters or used.draws != release.bank.draws:
         raise ReleaseError("the release names other parameters or another number of draws than its bank has.")
     return used
+
+
+def earlier_bank(release: Release | NoisySummary, bank: Bank) -> Bank | None:
+    """Return what a narrowed bank holds of the summary that it was narrowed with, for releases of that; None else."""
+    proposal, earlier = bank.header.proposal, bank.earlier
+    if proposal is None or earlier is None:
+        return None
+    if isinstance(release, NoisySummary):
+        return earlier if summary_digest(release) == proposal.summary else None
+    named = release.bank.digest, release.bank.draws, release.parameters
+    return earlier if named == (proposal.bank, proposal.draws, bank.parameters) else None
+
+
+def summary_digest(summary: Noisy) -> str:
+    """Return a digest of released numbers and of how much noise they carry."""
+    said = json.dumps([summary.centre.tolist(), np.asarray(summary.variances, dtype=np.float64).tolist()])
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def _what_differs(release: Release, bank: Bank) -> str:

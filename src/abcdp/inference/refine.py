@@ -13,7 +13,6 @@ data, and no number of them is enough. That shows after a few populations, and a
 from __future__ import annotations
 
 import functools
-import math
 import os
 import warnings
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.bank.failures import counted_in_words
 from abcdp.bank.places import where_they_fail
+from abcdp.bank.proposal import Mixture, log_normal
 from abcdp.bank.status import OK
 from abcdp.errors import PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     import xarray
 
 
-_FROM_PRIOR = 0.1  # of each population: heavy enough tails for bounded weights
-_HEAVY = 5.0  # degrees of freedom of the laws around the centres
 _CONFIRMED = 0.5  # of what was reached that a second look must be worth, for as many simulations
 _LOCAL = 4000  # simulations of a local fit
 _CENTRES = 300  # of the mixture that a round draws from
@@ -71,7 +69,7 @@ class _Population:
 
     def log_weights(self, power: float) -> FloatArray:
         """Return log weights for the prior times a power of the likelihood."""
-        log_prior = _log_normal(self.z)
+        log_prior = log_normal(self.z)
         scaled = np.where(np.isfinite(self.log_likelihood), power * self.log_likelihood, -np.inf)
         return np.asarray(scaled + log_prior - self.log_proposal)
 
@@ -245,7 +243,7 @@ def _start(run: _Simulator, size: int, rng: np.random.Generator) -> tuple[_Popul
     around their regression adjustment, which saves rounds. Weights correct either.
     """
     z = rng.standard_normal((min(size, run.left), run.dimension))
-    prior, rows = run(z, _log_normal(z))
+    prior, rows = run(z, log_normal(z))
     power = _sharpest(prior, _EFFECTIVE * size)
     fine = np.isfinite(prior.log_likelihood)
     if power >= 1.0 or fine.sum() < 20 * (run.dimension + 1) or not run.left or run.summary.no_draws is not None:
@@ -284,26 +282,9 @@ def _sharpest(current: _Population, enough: float) -> float:
 
 def _proposals(centres: FloatArray, size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Draw from Student's laws around the centres and a share from the prior; return draws and their log density."""
-    dimension = centres.shape[1]
-    spread = np.cov(centres.T).reshape(dimension, dimension) + 1e-8 * np.eye(dimension)
-    # Silverman's width, doubled: a mixture wider than its target has bounded weights
-    width = 2.0 * (4.0 / (len(centres) * (dimension + 2.0))) ** (1.0 / (dimension + 4.0))
-    factor = np.linalg.cholesky(spread) * width
-    stretched = np.sqrt(_HEAVY / rng.chisquare(_HEAVY, size=(size, 1)))
-    steps = (stretched * rng.standard_normal((size, dimension))) @ factor.T
-    around = centres[rng.integers(len(centres), size=size)] + steps
-    prior = rng.random(size) < _FROM_PRIOR
-    z = np.where(prior[:, None], rng.standard_normal((size, dimension)), around)
-    white = np.linalg.solve(factor, z.T).T
-    middle = np.linalg.solve(factor, centres.T).T
-    squared = (white**2).sum(axis=1)[:, None] + (middle**2).sum(axis=1)[None] - 2.0 * white @ middle.T
-    peak = -0.5 * (_HEAVY + dimension) * np.log1p(np.maximum(squared, 0.0) / _HEAVY)
-    top = peak.max(axis=1)
-    log_mixture = top + np.log(np.exp(peak - top[:, None]).mean(axis=1)) - np.log(np.diag(factor)).sum()
-    log_mixture += math.lgamma(0.5 * (_HEAVY + dimension)) - math.lgamma(0.5 * _HEAVY)
-    log_mixture -= 0.5 * dimension * math.log(_HEAVY * math.pi)
-    density = np.logaddexp(np.log1p(-_FROM_PRIOR) + log_mixture, np.log(_FROM_PRIOR) + _log_normal(z))
-    return z, np.asarray(density)
+    mixture = Mixture.around(centres)
+    z = mixture.draws(size, rng)
+    return z, mixture.log_density(z)
 
 
 class _Simulator:
@@ -373,7 +354,3 @@ class _Simulator:
     def tell(self, reached: float, goal: float) -> None:
         """Let the progress bar say how far it came."""
         self._advance(0, f"refining: {reached:.0f} of {goal:g} effective draws; simulations, at most")
-
-
-def _log_normal(z: FloatArray) -> FloatArray:
-    return np.asarray(-0.5 * (z**2).sum(axis=1) - 0.5 * z.shape[1] * np.log(2.0 * np.pi))

@@ -9,7 +9,7 @@ away than the posterior is wide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -99,6 +99,8 @@ def adjusted_draws(
     count = min(total, max(_FEWEST, fewest, int(_SHARE * total)))
     near = np.sort(np.argpartition(apart, count - 1)[:count])
     weights = np.maximum(1.0 - apart[near] / (apart[near].max() * (1.0 + 1e-9) + 1e-300), 1e-12)  # Epanechnikov
+    if predictions.log_weight is not None:
+        weights = np.maximum(weights * np.exp(predictions.log_weight[near]), 1e-300)
     design = fitted[near] - goal
     chosen = predictions.theta[near]
     widths = _widths(_values_at_zero(chosen, design, weights), weights)
@@ -119,10 +121,20 @@ class Predictions:
     fitted: FloatArray
     middle: FloatArray
     weights: FloatArray
+    log_weight: FloatArray | None = None  # of the draws, where they are not the prior's
 
     @classmethod
     def of(cls, summary: Noisy, sample: Sample, rng: np.random.Generator) -> Predictions:
-        """Return predictions from a sample with fresh noise of the summary's law; its numbers do not matter."""
+        """Return predictions from a sample with fresh noise of the summary's law; its numbers do not matter.
+
+        Of draws from around an earlier answer, those of the prior beside them do not say what is near.
+        """
+        if sample.nearby is not sample:
+            found = cls.of(summary, replace(sample.nearby, near=None), rng)
+            fitted = (summary.noised(sample.rows, rng) - found.middle) @ found.weights
+            return replace(
+                found, numbers=sample.numbers, theta=sample.theta, fitted=fitted, log_weight=sample.log_weight
+            )
         theta, noisy = sample.theta, summary.noised(sample.rows, rng)
         centre, spread = noisy.mean(axis=0), noisy.std(axis=0)
         scale = np.where(spread > 0, spread, 1.0)
@@ -132,7 +144,8 @@ class Predictions:
         weights = np.linalg.solve(gram, inputs.T @ target / len(inputs))
         fitted = inputs @ weights
         sizes = np.where(fitted.std(axis=0) > 0, fitted.std(axis=0), 1.0)
-        return cls(sample.numbers, theta, fitted / sizes, centre, weights / scale[:, None] / sizes)
+        weights = weights / scale[:, None] / sizes
+        return cls(sample.numbers, theta, fitted / sizes, centre, weights, sample.log_weight)
 
     def at(self, summary: FloatArray) -> FloatArray:
         """Return the prediction for a noisy summary."""

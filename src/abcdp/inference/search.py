@@ -41,6 +41,7 @@ _SLACK = 0.1  # by which they may
 _CHAINS, _FEWEST_CHAINS, _SWEEPS = 1000, 100, 80
 _NEAR = 50  # effective simulations that show whether the answer may lie in two places
 _APART = 4.5  # how many times their spread two groups lie apart: of a normal law it is 2.7, of a uniform one 3.5
+_LEAST = 1e-12  # variance of the earlier answer, in that of the prior
 _FAR = 5.0  # standard deviations between two places
 _REACH = 6.0  # standard deviations of the prior within which an answer is looked for
 _STEPS = 12  # of the search for a mode
@@ -100,9 +101,12 @@ class Place:
         width = bank.header.width + 2 * len(bank.parameters)
         sample = evidence.draws.first(min(_MOST, max(1000, _VALUES // width))).without(evidence.left_out)
         if coordinates is None:
-            coordinates = Coordinates.of(sample.theta, evidence.support, model, first)
+            coordinates = Coordinates.of(sample.prior_theta, evidence.support, model, first)
         design = Design(coordinates.forth(sample.theta), coordinates.plain(sample.theta), sample.rows)
         start = Region(np.zeros(coordinates.dimension), np.eye(coordinates.dimension))
+        if sample.nearby is not sample:  # an earlier answer says where to begin
+            z = coordinates.forth(sample.nearby.theta)
+            start = Region(z.mean(axis=0), np.cov(z.T).reshape(z.shape[1], z.shape[1]) + _LEAST * np.eye(z.shape[1]))
         kept = bank.covariances()
         seen = None if kept is None else (coordinates.forth(bank.take(kept.rows.tolist())), kept.matrices)
         return cls(coordinates, sample.numbers, design, bank.records, evidence.sizes or (bank.records,), start, seen)

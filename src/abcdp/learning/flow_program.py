@@ -113,9 +113,7 @@ class _Trainer:
 
     def _loss(self, arrays: Arrays, key: jax.Array, rows: jax.Array) -> jax.Array:
         """Return how unlikely the parameters of draws are, on average, given their summaries with fresh noise."""
-        logs = self._log_density(arrays, self._contexts(key, rows), self._data["z"][rows])
-        weights = self._data["weights"][rows]
-        return -(weights * logs).sum() / weights.sum()
+        return -self._log_density(arrays, self._contexts(key, rows), self._data["z"][rows]).mean()
 
     def _contexts(self, key: jax.Array, rows: jax.Array) -> jax.Array:
         """Return summaries of draws with fresh noise: of any trained kind, of any size, of any number of records."""

@@ -79,7 +79,7 @@ def learned_from(
             f"features, or say dims={bank.header.width}."
         )
     bank.check_room(8 * bank.draws * (bank.header.width + len(bank.parameters)), "learning from all encoded datasets")
-    fine = bank.fine
+    fine = bank.fine & bank.near  # of a narrowed bank, the directions that matter where its data are
     if fine.sum() < 10 * len(bank.parameters) + 10:
         raise BankError(f"{int(fine.sum())} draws are too few to learn a summary from.")
     rows, theta = bank.rows[fine], bank.theta[fine]
@@ -183,7 +183,7 @@ def _bank_with(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Fo
     known = {key: one.along(distance.matrix) for key, one in bank.covariances_by_shard().items()} if linear else {}
     for part, (_, data) in zip(bank.parts, bank.shards(), strict=True):
         projected = np.where(data.fine[:, None], distance.project(data.filled), np.nan)
-        content = ShardData(data.status, data.theta, projected)
+        content = ShardData(data.status, data.theta, projected, data.log_weight, data.earlier)
         shard = Shard(part.seed, part.number, part.rows, part.failed, content.sha256())
         if folder is not None:
             write_shard(folder, shard, content)

@@ -113,6 +113,11 @@ def train(
             f"the bank's distance ({bank.distance.kind}) has no summary to train on: use a bank with MeanSummary, MMD "
             "features or a learned summary."
         )
+    if bank.narrowed:
+        raise BankError(
+            "the bank is narrowed: its draws are not those of the prior, and hardly any of them counts much. Its "
+            "releases are answered by weights and local fits; train on the bank that was narrowed."
+        )
     if bank.header.support is None:
         raise BankError(f"training: {UNKNOWN_SUPPORT.replace('support=', 'the model a support=', 1)}")
     missing = [name for name in ("jax", "optax") if importlib.util.find_spec(name) is None]
@@ -228,7 +233,6 @@ class _Problem:
             "z": z.astype(np.float32),
             "x": x.astype(np.float32),
             "held": unseen(sample.numbers),
-            "weights": np.ones(len(z), dtype=np.float32),
             "patterns": np.array(sizes, dtype=np.float32),
             "variances": x.var(axis=0).astype(np.float32),
         }

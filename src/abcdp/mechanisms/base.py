@@ -183,6 +183,19 @@ class Mechanism(abc.ABC):
     def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:
         """Yield settings worth trying at a budget, pure ones first, each with the draws that its posterior has."""
 
+    def check_draws(self, *, weighted: bool) -> None:
+        """Raise where draws that count by weights could not be answered, before anything is charged.
+
+        Draws that are chosen by their distances count alike: those of a narrowed bank would be a posterior for the law
+        that they were drawn from, and nobody would notice.
+        """
+        if weighted and self.answers == "distances":
+            raise MechanismError(
+                f"the bank is narrowed: its draws come from around an earlier answer and count by weights, which "
+                f"{self.kind} does not know. Nothing was charged. Release a private summary with it "
+                "(abcdp.PrivateSummary), or use a bank of the prior."
+            )
+
     @abc.abstractmethod
     def validate(self, outcome: Outcome, draws: int) -> None:
         """Raise unless a run over a bank of so many draws can have had this outcome."""

@@ -74,6 +74,10 @@ def rejection(
     cells are what the bank says of its simulations; where it has none, they are refused.
     """
     _check_rule(bank, threshold, accept, nearest)
+    if bank.narrowed:
+        raise MechanismError(
+            "the bank is narrowed: its draws count by weights, which rejection does not know. Use a bank of the prior."
+        )
     records = read_records(data, Reading.said(columns, dates, categories, separator, decimal))
     if records.columns != bank.columns:
         raise DataError(f"the data have {records.columns} columns, the bank's simulations {bank.columns}.")

@@ -483,6 +483,7 @@ def _burning(book: Ledger, charge: Charge, actor: str | None) -> Iterator[None]:
 def check_request(bank: Bank, mechanism: Mechanism, entry: Dataset) -> Calibration:
     """Return the integers of a request, or raise: a function of public facts alone."""
     check_known(mechanism)
+    mechanism.check_draws(weighted=bank.narrowed)
     if entry.columns != bank.columns:
         raise DataError(f"dataset {entry.name!r} has {entry.columns} columns, the bank's simulations {bank.columns}.")
     size = entry.unit.public_size(entry.records)

@@ -121,6 +121,12 @@ ASK = (
 )
 
 
+NARROWED = (
+    "The bank is narrowed: data like those of the first release were pretended, and errors are in units of what that "
+    "release left open (the spread of the draws around its answer), not of the prior."
+)
+
+
 def target_error(goal: float | None, prior: Estimate) -> float:
     """Return the error to reach: the goal or, without one, anything clearly below the prior's."""
     return NO_BETTER * prior.mean if goal is None else goal

@@ -115,6 +115,12 @@ def check_calibration(
     if not isinstance(region, Mapping):
         raise PlanError(f"region={region!r}: give bounds by the names of parameters, as region={{'mu': (0.0, 1.0)}}.")
     check_observations(bank, records, model, region)
+    mechanism.check_draws(weighted=bank.narrowed)
+    if bank.narrowed and model is not None:
+        raise PlanError(
+            "truths of a narrowed bank come from around its first answer, and with a model posteriors would be for the "
+            "whole prior: leave model out."
+        )
     unit.check_size(records)
     size = unit.public_size(records)  # as an owner has it: a private size is not used
     calibration = mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=unit)

@@ -46,7 +46,7 @@ from abcdp.inference.explained import weakness
 from abcdp.learning.learn import Learned, learned_from, weak_summary
 from abcdp.mechanisms import Mechanism, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
-from abcdp.planning.advice import ASK, advice, target_error, which_bank
+from abcdp.planning.advice import ASK, NARROWED, advice, target_error, which_bank
 from abcdp.planning.search import (
     Candidate,
     Errors,
@@ -380,6 +380,7 @@ def plan(
             # a series in order has the length it has
             *advice(best, curve, fewer, limit, prior, goal, unit, None if bank.distance.ordered else records, menu),
             *([] if doubt is None else [doubt[0].upper() + doubt[1:]]),
+            *([NARROWED] if bank.narrowed else []),
             which_bank(best.learned, bank.digest, None if learned_to is None else shown(str(learned_to))),
             *([ASK] if too_many_failed(bank) else []),
         ),

@@ -197,6 +197,14 @@ def _kinds(bank: Bank, asked: Sequence[str] | None) -> tuple[type[Mechanism], ..
     if not kinds:
         raise PlanError("mechanisms: name at least one, or leave them out.")
     chosen = tuple(MECHANISMS[kind] for kind in MECHANISMS if kind in kinds)
+    if bank.narrowed:
+        refused = [kind.kind for kind in chosen if kind.answers == "distances"]
+        if asked is not None and refused:
+            raise PlanError(
+                f"the bank is narrowed: its draws count by weights, which {refused[0]} does not know; leave it out of "
+                "the mechanisms."
+            )
+        chosen = tuple(kind for kind in chosen if kind.answers != "distances")
     if has_summary(bank):
         return chosen
     if asked is not None:

@@ -20,6 +20,7 @@ from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.progress import progress as progress_bar
 from abcdp._common.threads import one_blas_thread
 from abcdp.bank import Bank, ShardData
+from abcdp.bank.status import OK, RAISED
 from abcdp.distance import Distance
 from abcdp.errors import NoiseError, ReleaseError
 from abcdp.inference.contest import leads
@@ -56,13 +57,17 @@ _FLIPPING = {"laplace": "laplace", "exponential": "one-sided"}  # laws whose fli
 
 
 class Draws:
-    """A bank's draws: parameters and status in memory, encoded datasets there too where they fit."""
+    """A bank's draws: parameters and status in memory, encoded datasets there too where they fit.
+
+    Of a narrowed bank only those count that come from around the earlier answer. They are independent draws of one law,
+    which knows of that answer and stands for the prior here: a release of data from far away is nothing to plan for.
+    """
 
     def __init__(self, bank: Bank) -> None:
         self.bank = bank
         self.count = bank.draws
         self.theta = bank.theta
-        self.fine = bank.fine
+        self.fine = np.asarray(bank.fine & bank.near)
         self._first: dict[int, Sample] = {}
         self.small = 8 * bank.draws * bank.header.width <= _HELD
         self._held = list(self._read()) if self.small else None
@@ -96,7 +101,8 @@ class Draws:
     def _shards(self) -> Iterator[tuple[int, ShardData]]:
         for first, block in self.blocks():
             here = slice(first, first + len(block))
-            yield first, ShardData(self.bank.status[here], self.theta[here], block)
+            status = np.where(self.fine[here], OK, RAISED).astype(np.int8)
+            yield first, ShardData(status, self.theta[here], block)
 
     def references(self, rows: IntArray) -> list[FloatArray]:
         """Return encoded datasets in the form that others are compared with."""

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp.bank import Bank, ShardData
+from abcdp.errors import MechanismError
 from abcdp.mechanisms import Calibration, Outcome, Stream
 from abcdp.privacy.noise_law import Sampler
 
@@ -22,6 +23,8 @@ def run(bank: Bank, records: FloatArray, calibration: Calibration, sampler: Samp
 
 def integers(bank: Bank, records: FloatArray, calibration: Calibration) -> Stream:
     """Return the integers that a mechanism's noise hides, shard by shard."""
+    if calibration.compares and bank.narrowed:  # refused before by whoever charges; here for everybody else
+        raise MechanismError("draws of a narrowed bank count by weights, and cannot be chosen by their distances.")
     return calibration.integers(bank.distance, records, _draws(bank))
 
 

@@ -202,6 +202,10 @@ class Model:
         """Return parameters from rows of standard normal numbers: those of the prior, if these are independent."""
         return np.asarray(self._law.latent[1](z), dtype=np.float64)
 
+    def to_latent(self, theta: FloatArray) -> FloatArray:
+        """Return rows of normal numbers that :meth:`from_latent` makes these parameters of, within eight deviations."""
+        return self._law.to_latent(theta)
+
     @property
     def support(self) -> Support | None:
         """Where the prior allows the parameters, None where that is not known or they are whole numbers."""

@@ -28,6 +28,7 @@ from abcdp.bank.covariances import Covariances, write_covariances
 from abcdp.bank.shards import encode_shard
 from abcdp.bank.status import OK
 from abcdp.bank.storage import Piece, pieces_in, read_piece, remove_piece, write_piece
+from abcdp.distance import Distance
 from abcdp.errors import ModelError
 from abcdp.simulation.batches import Batches
 from abcdp.simulation.executors import Workers, carry_out, text_of
@@ -38,6 +39,7 @@ _SHARE = 2  # pieces that each worker should still get of what is left
 MOST_SECONDS = 2.0  # that a piece should take: what a lost worker loses, and how long a bar stands still
 _WORTH_KEEPING = 1.0  # seconds of work from which on a piece is written down before its shard is complete
 _FINISHERS = 4  # shards that are hashed and written at once
+_REACH = 30.0  # deviations of the prior beyond which a draw, which weighs nothing there, has no number any more
 _DRAWN = 8  # shards whose parameters are remembered by those who make pieces of them
 
 
@@ -76,17 +78,20 @@ class Made:
     covariances: Covariances | None = None  # of some of its draws, where they are not written yet
 
 
+Parameters = tuple[FloatArray, FloatArray | None]  # of draws, with their log weights where they have any
+
+
 class _Drawn:
     """The parameters of the last few shards, for all threads of a process; each draws anew in another process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: OrderedDict[int, FloatArray] = OrderedDict()
+        self._found: OrderedDict[int, Parameters] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[_Drawn], tuple[()]]:
         return _Drawn, ()
 
-    def of(self, number: int, draw: Callable[[], FloatArray]) -> FloatArray:
+    def of(self, number: int, draw: Callable[[], Parameters]) -> Parameters:
         with self._lock:
             if number not in self._found:
                 self._found[number] = draw()
@@ -128,7 +133,9 @@ class Task:
         rows = job.stop - job.start
         status = np.empty(rows, dtype=np.int8)
         encoded: list[FloatArray] = []  # joined at the end: every copy of a batch waits for the interpreter's lock
-        theta = np.empty((rows, len(self.header.parameters))) if self.streams == 1 else self._parameters(job)
+        drawn = (np.empty((rows, len(self.header.parameters))), None) if self.streams == 1 else self._parameters(job)
+        theta, log_weight = drawn
+        earlier: list[FloatArray] = []
         rng = stream(self.seed, job.number)
         why, some = "", self.covariances - job.number * self.batches.shard
         covariances: list[Covariances] = []
@@ -145,10 +152,14 @@ class Task:
                 raise ModelError(
                     f"simulator {self.model.name!r} returned {sets.shape[2]} columns, {self.header.columns} before."
                 )
-            encoded.append(self._encoded(sets, found))
+            encoded.append(self._encoded(self.header.distance, sets, found))
+            if self.header.proposal is not None and self.header.proposal.distance is not None:
+                earlier.append(self._encoded(self.header.proposal.distance, sets, found))
             if sets is not None and start < some:
                 covariances += self._covariances_of(sets[: some - start], found, start)
-        return ShardData(status, theta, np.concatenate(encoded)), why, Covariances.joined(covariances)
+        before = np.concatenate(earlier) if earlier else None
+        data = ShardData(status, theta, np.concatenate(encoded), log_weight, before)
+        return data, why, Covariances.joined(covariances)
 
     def _covariances_of(self, sets: FloatArray, status: npt.NDArray[np.int8], start: int) -> list[Covariances]:
         """Return the covariances of the draws of a batch that are fine, as their records tell them."""
@@ -157,21 +168,30 @@ class Task:
         matrices = [distance.covariance_of_mean(sets[row]) for row in fine]
         return [Covariances.of((start + fine).tolist(), np.stack(matrices))] if matrices else []
 
-    def _encoded(self, sets: FloatArray | None, status: npt.NDArray[np.int8]) -> FloatArray:
+    def _encoded(self, distance: Distance, sets: FloatArray | None, status: npt.NDArray[np.int8]) -> FloatArray:
         """Return a row for each draw of a batch, NaN for those that failed."""
         if sets is not None and not status.any():
-            return self.header.distance.encode(sets)
-        rows = np.full((len(status), self.header.width), np.nan)
+            return distance.encode(sets)
+        rows = np.full((len(status), distance.width(self.header.records)), np.nan)
         if sets is not None:
-            rows[status == OK] = self.header.distance.encode(sets[status == OK])
+            rows[status == OK] = distance.encode(sets[status == OK])
         return rows
 
-    def _parameters(self, job: Job) -> FloatArray:
-        def draw() -> FloatArray:
-            return self.model.draw(job.rows, stream(self.seed, job.number))
+    def _parameters(self, job: Job) -> Parameters:
+        def draw() -> Parameters:
+            rng = stream(self.seed, job.number)
+            if self.header.proposal is None:
+                return self.model.draw(job.rows, rng), None
+            mixture = self.header.proposal.mixture
+            z = mixture.draws(job.rows, rng)
+            return self.model.from_latent(np.clip(z, -_REACH, _REACH)), mixture.log_weights(z)
 
+        if job.whole:
+            return draw()
+        theta, log_weight = self.drawn.of(job.number, draw)
+        here = slice(job.start, job.stop)
         # a copy: a simulator may write into what it is given
-        return draw() if job.whole else self.drawn.of(job.number, draw)[job.start : job.stop].copy()
+        return theta[here].copy(), None if log_weight is None else log_weight[here]
 
     def finished(
         self, number: int, data: ShardData, covariances: Covariances | None
@@ -230,8 +250,13 @@ class _Unfinished:
     """A shard whose pieces come in one by one."""
 
     def __init__(self, header: Header, number: int, rows: int) -> None:
+        before = header.earlier_width
         self.data = ShardData(
-            np.empty(rows, dtype=np.int8), np.empty((rows, len(header.parameters))), np.empty((rows, header.width))
+            np.empty(rows, dtype=np.int8),
+            np.empty((rows, len(header.parameters))),
+            np.empty((rows, header.width)),
+            None if before is None else np.empty(rows),
+            np.empty((rows, before)) if before else None,
         )
         self.number = number
         self.gaps = [(0, rows)]  # what no piece that was kept has
@@ -244,7 +269,8 @@ class _Unfinished:
     def take(self, start: int, data: ShardData, why: str = "", covariances: Covariances | None = None) -> None:
         here = slice(start, start + len(data.status))
         self.covariances += [] if covariances is None else [covariances]
-        self.data.status[here], self.data.theta[here], self.data.rows[here] = data.status, data.theta, data.rows
+        for whole, part in zip(self.data.arrays, data.arrays, strict=True):
+            whole[here] = part
         self.left -= len(data.status)
         self._errors[start] = why
 

@@ -20,6 +20,7 @@ from abcdp.errors import ModelError
 
 _ON_SIMPLEX = 1e-9  # how far from 1 weights may sum: floating point
 _LEAST_WEIGHT = 1e-300  # a weight whose logarithm is a number
+_REACH = 8.0  # standard deviations that the normal number behind a parameter is at most, where it is looked for
 
 LogDensity = Callable[[FloatArray], FloatArray]
 Latent = tuple[int, Callable[[FloatArray], FloatArray]]
@@ -93,6 +94,16 @@ class Prior(abc.ABC):
             )
         return found
 
+    def to_latent(self, theta: FloatArray) -> FloatArray:
+        """Return standard normal numbers behind parameters, a row each: of whole numbers, in the middle of theirs."""
+        found = None if self._latent is not None else self._own_scores(theta)
+        if found is None:
+            raise ModelError(
+                f"the prior of {self._model!r} is no known map of normal numbers that can be inverted: write it as "
+                "independent scipy distributions, prior={'name': stats.norm(0, 1), ...}, without latent=."
+            )
+        return np.clip(found, -_REACH, _REACH)
+
     @property
     def support(self) -> Support | None:
         """Where parameters are allowed, None where that is not known or they are whole numbers."""
@@ -119,6 +130,9 @@ class Prior(abc.ABC):
         return None
 
     def _own_latent(self) -> Latent | None:
+        return None
+
+    def _own_scores(self, theta: FloatArray) -> FloatArray | None:
         return None
 
     def _own_support(self) -> Support | None:
@@ -184,6 +198,24 @@ class _Piece:
         weights[:, -1] = left
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
+    def scores(self, theta: FloatArray) -> FloatArray:
+        """Return the normal numbers behind rows of all parameters: what :meth:`quantiles` takes."""
+        from scipy.special import ndtri
+
+        own = theta[:, self.columns]
+        if self.dirichlet:
+            left = own[:, ::-1].cumsum(axis=1)[:, ::-1]  # of each weight and all behind it
+            own = own[:, :-1] / np.maximum(left[:, :-1], _LEAST_WEIGHT)
+        out = np.empty_like(own)
+        for k, law in enumerate(self.independent):
+            below, above = law.cdf(own[:, k]), law.sf(own[:, k])
+            if hasattr(law, "pmf"):
+                half = 0.5 * law.pmf(own[:, k])
+                below, above = below - half, above + half
+            # from whichever tail is nearer, so that neither loses digits
+            out[:, k] = np.where(below < above, ndtri(below), -ndtri(above))
+        return out
+
     @property
     def support(self) -> tuple[Any, Any] | None:
         """Where it allows its parameters, None where that is not known."""
@@ -223,6 +255,11 @@ class Marginals(Prior):
         ends = np.cumsum([len(piece.independent) for piece in self._pieces])
         numbers = np.split(z, ends[:-1], axis=1)
         return np.concatenate([piece.quantiles(n) for piece, n in zip(self._pieces, numbers, strict=True)], axis=1)
+
+    def _own_scores(self, theta: FloatArray) -> FloatArray | None:
+        if not all(hasattr(law, word) for law in self.independent or () for word in ("ppf", "isf", "cdf", "sf")):
+            return None
+        return np.concatenate([piece.scores(theta) for piece in self._pieces], axis=1)
 
     def _own_support(self) -> Support | None:
         parts = [piece.support for piece in self._pieces]

@@ -32,12 +32,13 @@ from abcdp.bank import (
 )
 from abcdp.bank.covariances import Covariances, draws_with_covariances
 from abcdp.bank.failures import failures_in_words, where_draws_fail
+from abcdp.bank.proposal import Proposal
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.storage import PIECES, SHARDS
 from abcdp.distance import Distance
 from abcdp.errors import BankError, ModelError, SimulationWarning
 from abcdp.simulation.batches import BATCH_VALUES, Batches, batches_for, batches_from_json, power_of_two
-from abcdp.simulation.executors import RETRIES, Crew, Pool
+from abcdp.simulation.executors import RETRIES, Crew, Pool, levels_to_caller
 from abcdp.simulation.model import Model
 from abcdp.simulation.pieces import STREAMS, Making, Task
 from abcdp.simulation.pilot import CLOSE, trial_draws
@@ -108,13 +109,38 @@ def simulate(
     """
     with Crew(model, workers, pool, executor, retries) as crew:
         run = _begin(crew, model, distance, draws, records, seed, to, more, shard, batch)
-        made: dict[int, tuple[Shard, ShardData | None]] = {s.number: (s, None) for s in run.existing_shards()}
-        errors: dict[int, str] = {}
-        covariances: dict[tuple[int, int], Covariances] = {}
-        for shard_of, data, found, error in run.make(set(made), crew, progress):
-            made[shard_of.number], errors[shard_of.number] = (shard_of, data), error
-            if found is not None:
-                covariances[shard_of.seed, shard_of.number] = found
+        return _made(run, crew, progress)
+
+
+def simulate_from(
+    proposal: Proposal,
+    model: Model,
+    distance: Distance,
+    *,
+    draws: int,
+    records: int,
+    seed: int,
+    to: Place | None = None,
+    executor: Any = None,
+    workers: int | None = None,
+    pool: Pool = "auto",
+    progress: bool | None = None,
+) -> Bank:
+    """Return the bank of draws from elsewhere than the prior, with their weights: as :func:`simulate` otherwise."""
+    with Crew(model, workers, pool, executor, RETRIES) as crew:
+        run = _begin(crew, model, distance, draws, records, seed, to, None, None, None, proposal)
+        return _made(run, crew, progress)
+
+
+def _made(run: _Run, crew: Crew, progress: bool | None) -> Bank:
+    """Make the shards of a bank that are not there yet, and close it."""
+    made: dict[int, tuple[Shard, ShardData | None]] = {s.number: (s, None) for s in run.existing_shards()}
+    errors: dict[int, str] = {}
+    covariances: dict[tuple[int, int], Covariances] = {}
+    for shard_of, data, found, error in run.make(set(made), crew, progress):
+        made[shard_of.number], errors[shard_of.number] = (shard_of, data), error
+        if found is not None:
+            covariances[shard_of.seed, shard_of.number] = found
     ordered = [made[number] for number in run.sizes]
     if run.folder is None:
         bank = Bank.from_memory(run.header, [(s, d) for s, d in ordered if d is not None], covariances)
@@ -172,7 +198,8 @@ def _warn_of_failures(bank: Bank, errors: Mapping[int, str]) -> None:
     where = where_draws_fail(bank)
     how = ", ".join(f"{word} ({count})" for word, count in bank.failures.items())
     first = next((f"; the first: {error}" for _, error in sorted(errors.items()) if error), "")
-    warnings.warn(f"{words}: {where.words}. Failures: {how}{first}. {where.way_out}", SimulationWarning, stacklevel=3)
+    said = f"{words}: {where.words}. Failures: {how}{first}. {where.way_out}"
+    warnings.warn(said, SimulationWarning, stacklevel=levels_to_caller())
 
 
 @dataclass(frozen=True)
@@ -244,10 +271,17 @@ def _begin(
     more: int | None,
     shard: int | None,
     batch: int | None,
+    proposal: Proposal | None = None,
 ) -> _Run:
     """Check everything, try the model, and write the manifest of an unfinished bank where there is none."""
     folder = None if to is None else open_folder(to)
     began = _manifest_in(folder)
+    if began is not None and (began.get("proposal") is None) != (proposal is None):
+        which = "is a narrowed bank, whose draws are not those of the prior" if proposal is None else "is not narrowed"
+        raise BankError(
+            f"{folder} {which}; nothing was written. Choose another folder; a narrowed bank grows by narrowing with "
+            "another seed and merging both."
+        )
     shard, batch = _at_least("shard", shard, 1), _at_least("batch", batch, 1)
     if more is None:
         stages = [_whole("draws", draws, 1)]
@@ -279,8 +313,9 @@ def _begin(
         column_names=model.columns,
         time_limit=model.time_limit,
         support=model.support,
+        proposal=proposal,
     )
-    shard = shard or power_of_two(min(_SHARD_ROWS, _SHARD_BYTES // (8 * header.width)))
+    shard = shard or power_of_two(min(_SHARD_ROWS, _SHARD_BYTES // (8 * header.stored)))
     if batch is not None:
         batches = Batches(shard, batch)
     elif more is not None:
