@@ -263,6 +263,8 @@ def test_whoever_takes_draws_as_they_are_refuses_it(folder):
         abcdp.plan(bank, epsilon=1.0, unit=abcdp.Unit(), mechanisms=["sparse-vector"])
     with pytest.raises(ReleaseError, match="nearest as they are"):
         abcdp.posterior(SECOND, bank, method="nearest")
+    with pytest.raises(BankError, match="the bank is narrowed: its draws are not those of the prior"):
+        abcdp.train(bank)
     with pytest.raises(BankError, match="narrowed already"):
         abcdp.narrow(FIRST, MODEL, bank.earlier, draws=10)
     with pytest.raises(BankError, match="narrowed bank"):

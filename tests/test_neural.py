@@ -274,6 +274,33 @@ def test_a_plan_uses_networks_in_place_of_local_fits(trained, monkeypatch):
     assert plan.chosen.error.mean < 0.5
 
 
+@needs_jax
+def test_owners_are_pooled_by_a_product_of_likelihoods(trained):
+    """Two owners of 400 and 100 records, next to no noise: as if one had 500, in the shared parameter alone."""
+    bank, _ = trained
+    noisy = [abcdp.NoisySummary([0.3, 0.3, share], ("laplace", 1e-4)) for share in (0.5, 0.6)]
+    tree = abcdp.posterior(
+        noisy,
+        bank,
+        method="neural",
+        shared=["extra"],
+        datasets=["large", "small"],
+        records=[RECORDS, 100],
+        draws=2000,
+        progress=False,
+    )
+    assert tree.attrs["rung"] == "neural"
+    found = np.ravel(tree["posterior"]["extra"])
+    exact = stats.beta(1 + 200 + 60, 1 + 200 + 40)
+    assert abs(found.mean() - exact.mean()) < 0.4 * exact.std()  # of two networks of a tiny bank
+    assert found.std() == pytest.approx(exact.std(), rel=0.15)
+    for name, records in (("large", RECORDS), ("small", 100)):
+        own = np.ravel(tree["posterior"][f"w_1[{name}]"])
+        assert own.std() == pytest.approx(np.sqrt(0.3 * 0.7 / records), rel=0.25)
+    with pytest.raises(ReleaseError, match="'small': its networks were trained for data of 400 records"):
+        abcdp.posterior(noisy, bank, method="neural", datasets=["large", "small"], records=[RECORDS, 50])
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 

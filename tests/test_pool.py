@@ -17,7 +17,7 @@ import abcdp
 from abcdp.errors import PosteriorWarning, ReleaseError
 from abcdp.experiments.public import public_release
 from abcdp.inference.coordinates import Coordinates
-from abcdp.inference.pool import Layout, _Said, disagreement, drawn, multiplied
+from abcdp.inference.pool import Layout, Said, disagreement, drawn, multiplied
 from abcdp.inference.several import shared_parameters
 from abcdp.inference.surrogate import Region
 from abcdp.reporting import plots
@@ -211,7 +211,7 @@ def test_p_values_of_agreement_are_what_they_say_where_all_is_normal():
         for number, precision in enumerate(precisions):
             z = layout.seen(u[None], number)[0]
             pulled = precision @ z + np.linalg.cholesky(precision) @ rng.standard_normal(2)
-            said.append(_Said(precision, pulled))
+            said.append(Said(precision, pulled))
         found.append(disagreement(said, layout.shared)[0])
     slack = 4 * math.sqrt(0.1 * 0.9 / 2000)
     assert 0.05 - slack < np.mean(np.array(found) < 0.1) < 0.1 + slack
@@ -220,10 +220,10 @@ def test_p_values_of_agreement_are_what_they_say_where_all_is_normal():
 def test_what_a_dataset_says_beyond_the_prior():
     precision = np.array([[3.0, 1.0], [1.0, 2.0]])
     covariance = np.linalg.inv(np.eye(2) + precision)
-    said = _Said.by(Region(covariance @ np.array([1.0, 2.0]), covariance))
+    said = Said.by(Region(covariance @ np.array([1.0, 2.0]), covariance))
     assert np.allclose(said.precision, precision)
     assert np.allclose(said.pulled, [1.0, 2.0])
-    nothing = _Said.by(Region(np.zeros(2), np.eye(2) * 1.2))
+    nothing = Said.by(Region(np.zeros(2), np.eye(2) * 1.2))
     assert np.allclose(nothing.precision, 0)
     layout = Layout.of(2, [0], 2)
     pool = multiplied([said, nothing], layout)
@@ -253,7 +253,7 @@ def test_a_pool_of_plain_likelihoods():
         Normal(np.array([[2000.0, -20.0], [-20.0, 10.0]]), np.array([2500.0, 0.0])),
     ]
     layout = Layout.of(2, [0], 3)
-    pool = multiplied([_Said(one.precision, one.pulled) for one in likelihoods], layout)
+    pool = multiplied([Said(one.precision, one.pulled) for one in likelihoods], layout)
     found = drawn(likelihoods, layout, 4000, rng)
     spread = np.sqrt(np.diag(pool.covariance))
     assert found.z.shape == (4000, 4)
