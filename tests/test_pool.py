@@ -244,8 +244,10 @@ class Normal:
 
 
 @pytest.mark.statistical(alpha=1e-5)
-def test_a_pool_of_plain_likelihoods():
+@pytest.mark.parametrize("enough", [2.0, math.inf], ids=["by weights", "by chains"])
+def test_a_pool_of_plain_likelihoods(enough, monkeypatch):
     """Far and narrow, from the prior on. False failures: 1e-5 at 4.4 standard errors of a mean of 4000 draws."""
+    monkeypatch.setattr("abcdp.inference.pool._ENOUGH", enough)
     rng = np.random.default_rng(3)
     likelihoods = [
         Normal(np.array([[400.0, 30.0], [30.0, 90.0]]), np.array([500.0, -60.0])),

@@ -200,6 +200,11 @@ class NeuralPosterior(PosteriorMethod):
         if found is None:
             return UNTRAINED
         noise = found.noise_of(evidence.released)
+        if noise is None and getattr(evidence.released, "law", None) is None:
+            return (
+                "a network answers one release of a dataset, not several at once: take 'weights', 'local' or "
+                "'regression', which know both noises."
+            )
         if noise is None:
             return (
                 "the network beside the bank was trained for noise of another kind than the released: train again "

@@ -32,7 +32,7 @@ from abcdp.inference.evidence import Evidence
 from abcdp.inference.fresh import FreshSimulations
 from abcdp.inference.local import BROKEN, LocalLikelihood
 from abcdp.inference.predictive import FittedLaw, predicted
-from abcdp.inference.resampling import effective_size, normalised_weights
+from abcdp.inference.resampling import effective_size, normalised_weights, resampled_rows
 from abcdp.inference.search import (
     EFFORT,
     Place,
@@ -56,6 +56,7 @@ _TELLS = 0.05  # of the prior's precision: a direction that a dataset says less 
 _RARE = 2e-3  # how seldom datasets differ as much as these before it is said
 _PRIOR = 4000  # draws of the prior that stand beside an answer
 _POINTS, _STEPS = 4000, 20  # of the search for a density of which nothing is known, and how many of these there are
+_CHOSEN_FROM, _ENOUGH = 10, 2.0  # points to each draw that is chosen by weights, and effective ones
 _WANTED = 0.3  # share of moves that is accepted where the step is right
 
 
@@ -468,7 +469,8 @@ def drawn(
     """Return draws of the posterior of several datasets in the coordinates of their pool, from log likelihoods alone.
 
     Nothing else has to be known of these: the place is found from a region on, the prior by default, by importance
-    sampling of ever sharper powers, and chains run around it. The ends of chains have no summaries.
+    sampling of ever sharper powers. Draws are chosen there by their weights where enough carry them, which takes a
+    tenth of the time that chains around it take. Neither has summaries.
     """
 
     def log_posterior(u: FloatArray) -> FloatArray:
@@ -477,7 +479,12 @@ def drawn(
 
     if start is None:
         start = Region(np.zeros(layout.dimension), np.eye(layout.dimension))
-    return _chains(log_posterior, _found(log_posterior, start, rng), draws, rng)
+    region = _found(log_posterior, start, rng)
+    u = region.heavy_draws(_CHOSEN_FROM * draws, rng)
+    weights = log_posterior(u) - region.log_heavy(u)
+    if np.isfinite(weights).any() and effective_size(weights) >= _ENOUGH * draws:
+        return Chains(u[resampled_rows(weights, draws, rng)], np.empty((draws, 0)), 1.0, 0.0)
+    return _chains(log_posterior, region, draws, rng)
 
 
 def _found(log_density: Callable[[FloatArray], FloatArray], region: Region, rng: np.random.Generator) -> Region:
