@@ -347,7 +347,7 @@ def test_bad_settings_are_refused_before_anything_is_trained(coin_free_bank, mon
     few = abcdp.simulate(MODEL, SUMMARY, draws=100, records=50, seed=1, progress=False)
     with pytest.raises(BankError, match="100 draws are too few to train on: simulate at least 500"):
         abcdp.train(few)
-    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(training, "_installed", lambda name: False)
     with pytest.raises(BankError, match=r"training needs jax and optax: pip install 'abcdp\[neural\]'"):
         abcdp.train(bank)
     assert bank.network() is None

@@ -7,7 +7,6 @@ worth. Training needs JAX and runs in a process of its own; to answer needs neit
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -18,6 +17,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def train(
         )
     if bank.header.support is None:
         raise BankError(f"training: {UNKNOWN_SUPPORT.replace('support=', 'the model a support=', 1)}")
-    missing = [name for name in ("jax", "optax") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("jax", "optax") if not _installed(name)]
     if missing:
         raise BankError(f"training needs {' and '.join(missing)}: pip install 'abcdp[neural]'.")
     patterns = _patterns(bank, noise)
@@ -139,6 +139,15 @@ def train(
     trained = Trained(len(sample.rows), networks.shapes, coverage, told, time.perf_counter() - start)
     _warn(bank, trained)
     return trained
+
+
+def _installed(package: str) -> bool:
+    """Whether a package is there; it is not loaded, since this process may be forked."""
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _warn(bank: Bank, trained: Trained) -> None:
