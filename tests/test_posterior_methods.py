@@ -79,7 +79,7 @@ def test_an_outsiders_method_is_registered_and_asked_for_by_name(bank, registry)
     with pytest.raises(ReleaseError, match=r"theirs needs a noisy summary\."):
         abcdp.posterior(release, bank, method="theirs")
     with pytest.raises(
-        ReleaseError, match=r"method='other': choose auto, accepted, weights, local, regression, nearest or th"
+        ReleaseError, match=r"method='other': choose auto, accepted, weights, local, neural, regression, nearest or th"
     ):
         abcdp.posterior(NOISY, bank, method="other")
     # what nobody asks for by name does not change
@@ -97,7 +97,7 @@ def test_what_is_not_registered(registry):
     ):
         with pytest.raises(ReleaseError, match=word):
             register_posterior_method(method)
-    assert list(registry) == ["accepted", "weights", "local", "regression", "nearest", "theirs"]
+    assert list(registry) == ["accepted", "weights", "local", "neural", "regression", "nearest", "theirs"]
 
 
 # -- by name where a method cannot serve ------------------------------------------------------------------------------

@@ -184,10 +184,8 @@ def _first_choice(
     evidence: Evidence, bank: Bank, model: Model | None, draws: int, without: str | None = None
 ) -> Choice:
     reason = doubt = None
-    order = AUTO
-    if model is None:
-        start = AUTO.index(_CONTEST[0])
-        order = (*AUTO[:start], *_CONTEST_OF_BANK, *AUTO[start + len(_CONTEST) :])
+    contest = (name for name in (_CONTEST_OF_BANK if model is None else _CONTEST) if name in AUTO)
+    order = [next(contest) if name in _CONTEST else name for name in AUTO]
     for method in (METHODS[name] for name in order if name != without):
         cannot = method.reason_not(evidence, bank, model)
         if cannot is not None:
