@@ -433,7 +433,7 @@ def test_why_it_cannot_serve(coin_bank):
 def test_where_no_local_fit_can_be_made_auto_goes_on(coin_bank, monkeypatch):
     noisy = abcdp.NoisySummary([0.3, 0.5], ("laplace", 1e-3))
 
-    def broken(*_):
+    def broken(*_, **__):
         raise np.linalg.LinAlgError
 
     monkeypatch.setattr(local.Place, "answer", broken)

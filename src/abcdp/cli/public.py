@@ -188,7 +188,7 @@ def train(
         int | None,
         typer.Option(help="Train for data of so many records up to the bank's number; records must be independent."),
     ] = None,
-    members: Annotated[int, typer.Option(help="How many networks to train; where they disagree, it is said.")] = 6,
+    members: Annotated[int, typer.Option(help="How many networks to train; where they disagree, it is said.")] = 4,
     seed: Annotated[int, typer.Option(help="Names the random numbers: the same networks on the same machine.")] = 0,
     memory: Memory = 4096,
     as_json: Json = False,

@@ -45,7 +45,7 @@ from abcdp.releases.release import Release
 _MOST_VALUES, _MOST_DRAWS = 1 << 26, 1_000_000  # numbers and draws of a bank that are trained on
 _FEWEST = 500  # draws below which there is nothing to learn from
 _HIDDEN, _LAYERS, _GROUP, _COMPONENTS = 160, 2, 64, 6
-_BATCH, _EPOCHS, _STEPS = 256, 130, (2000, 10_000)  # of a training: how often it sees each draw, and the ends of that
+_BATCH, _EPOCHS, _STEPS = 256, 200, (2000, 14_000)  # of a training: how often it sees each draw, and the ends of that
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 3.0  # over the spread of summaries: below the one nothing changes, above there is
 # nothing to know; the latter grows with the root of the entries, which may all move together
 _DELTA = 1e-6  # of Gaussian noise whose relative sizes are looked at, which do not depend on it
@@ -76,7 +76,7 @@ def train(
     *,
     noise: Noises | None = None,
     least_records: int | None = None,
-    members: int = 6,
+    members: int = 4,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Trained:
