@@ -29,10 +29,9 @@ from abcdp.bank.failures import counted_in_words
 from abcdp.bank.places import where_they_fail
 from abcdp.bank.proposal import Mixture, log_normal
 from abcdp.bank.status import OK
-from abcdp.errors import PosteriorWarning, ReleaseError, SimulationWarning
+from abcdp.errors import ModelError, PosteriorWarning, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import as_tree
 from abcdp.inference.base import Answer
-from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.diagnostics import reasons_against
 from abcdp.inference.evidence import BankDraws, Evidence, Noisy, Sample
 from abcdp.inference.neural import NeuralPosterior
@@ -328,17 +327,17 @@ class _Simulator:
     def answered_by_networks(self, count: int, rng: np.random.Generator) -> FloatArray | None:
         """Return latent parameters that networks trained on the bank answer with, None where they cannot serve.
 
-        They know parameters; where latent ones come from is known of independent marginals.
+        They know parameters, and not of every prior is it known which latent ones these come from.
         """
         model, bank, networks = self._model, self._bank, NeuralPosterior()
         evidence = Evidence(draws=BankDraws(bank), support=bank.header.support, summary=self.summary)
-        if model.independent_laws is None or networks.reason_not(evidence, bank, model) is not None:
+        if networks.reason_not(evidence, bank, model) is not None:
             return None
         answer = networks.infer(evidence, bank, model, draws=count, rng=rng)
-        if answer.reasons or evidence.support is None:
+        try:
+            return None if answer.reasons else model.to_latent(answer.theta)
+        except ModelError:
             return None
-        z = Coordinates.of(answer.theta, evidence.support, model).forth(answer.theta)
-        return z if np.allclose(model.from_latent(z), answer.theta, rtol=1e-3, atol=1e-6) else None
 
     def failures_in_words(self) -> str | None:
         """Return how many simulations failed, how and where, and what that means; None where they are few."""
