@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import abcdp
-from abcdp.bank.networks import FILE
+from abcdp.bank.networks import Beside, law_of
 from abcdp.errors import BankError, LawError, PosteriorWarning, ReleaseError
 from abcdp.inference.flow import Flow, Shape
 from abcdp.inference.neural import amortised
@@ -301,6 +301,31 @@ def test_owners_are_pooled_by_a_product_of_likelihoods(trained):
         abcdp.posterior(noisy, bank, method="neural", datasets=["large", "small"], records=[RECORDS, 50])
 
 
+@needs_jax
+def test_several_releases_of_one_dataset_are_one_answer(trained):
+    """The same shares twice, with noise as large as the sampling error: that of both counts, the records once."""
+    bank, _ = trained
+    noise = 0.5 / np.sqrt(RECORDS) / np.sqrt(2)
+    noisy = [abcdp.NoisySummary([0.3, 0.3, share], ("laplace", noise)) for share in (0.5, 0.53)]
+    given = {"datasets": ["one", "one"], "draws": 4000, "progress": False}
+    with pytest.raises(ReleaseError, match=r"call abcdp.train\(\[bank, bank\]\)"):
+        abcdp.posterior(noisy, bank, method="neural", **given)
+    with pytest.raises(LawError, match="3 of them for 2 banks"):
+        abcdp.train([bank, bank], noise=noisy + noisy[:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosteriorWarning)  # of so few draws
+        abcdp.train([bank, bank], noise=noisy, members=2, progress=False)
+        found = np.ravel(abcdp.posterior(noisy, bank, method="neural", **given)["posterior"]["extra"])
+    rng = np.random.default_rng(6)
+    truth = rng.random(200_000)
+    shares = rng.binomial(RECORDS, truth) / RECORDS
+    weights = np.exp(-sum(np.abs(one.values[2] - shares) for one in noisy) / noise)
+    mean = weights @ truth / weights.sum()
+    spread = np.sqrt(weights @ (truth - mean) ** 2 / weights.sum())  # .030; of a product of both, .023
+    assert found.std() == pytest.approx(spread, rel=0.15)
+    assert abs(found.mean() - mean) < 0.4 * spread
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -384,7 +409,7 @@ def test_a_damaged_file_is_refused_by_name_and_the_bank_stays_whole(trained, tmp
     bank, _ = trained
     copy = tmp_path / "bank"
     shutil.copytree(bank.path, copy)
-    file = copy / FILE
+    file = copy / f"neural/{law_of(bank.header)[:32]}"
     file.write_bytes(fault(file.read_bytes()))
     damaged = abcdp.Bank(copy)
     with pytest.raises(BankError, match=words) as said:
@@ -418,7 +443,9 @@ def test_numbers_that_were_made_up_are_refused_or_say_nan(trained, tmp_path):
         (with_numbers({"members": 10**9}), "another shape"),
         (with_numbers({"shape": {}}), "do not fit"),
         (with_numbers({"inputs": []}), "do not fit"),
-        (with_numbers({"range": [1.0, 0.0]}), "do not fit"),
+        (with_numbers({"blocks": [{**network.about["blocks"][0], "range": [1.0, 0.0]}]}), "do not fit"),
+        (with_numbers({"blocks": [{**network.about["blocks"][0], "columns": [0, 10**9]}]}), "do not fit"),
+        (with_numbers({"blocks": []}), "do not fit"),
     ):
         held.keep_network(made)
         with pytest.raises(BankError, match=words):
@@ -429,19 +456,18 @@ def test_numbers_that_were_made_up_are_refused_or_say_nan(trained, tmp_path):
     with pytest.raises(ReleaseError, match="the network says NaN"):
         abcdp.posterior(release, held, method="neural", progress=False)
     with pytest.raises(BankError, match="NaN or infinite"):
-        _from_file(with_numbers(units=np.array([1.0, np.nan, 1.0])).to_bytes(header), header, tmp_path)
+        _from_file(with_numbers(units=np.array([1.0, np.nan, 1.0])).to_bytes(law_of(header)), header, tmp_path)
     other = abcdp.simulate(MODEL, SUMMARY, draws=1000, records=50, seed=9, progress=False)
     with pytest.raises(BankError, match="trained on another bank"):
-        _from_file(network.to_bytes(other.header), header, tmp_path)
+        _from_file(network.to_bytes(law_of(other.header)), header, tmp_path)
 
 
 def _from_file(content, header, folder):
     from abcdp._common.storage import open_folder
-    from abcdp.bank.networks import Beside
 
     (folder / "neural").mkdir(exist_ok=True)
-    (folder / FILE).write_bytes(content)
-    return Beside(header, open_folder(folder)).network()
+    (folder / f"neural/{law_of(header)[:32]}").write_bytes(content)
+    return Beside(open_folder(folder)).network(header)
 
 
 @needs_jax

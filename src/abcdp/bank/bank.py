@@ -69,7 +69,7 @@ class Bank:
         header, shards = open_manifest(folder, distance, memory)
         read = functools.partial(read_shard, folder, header)
         covariances = functools.partial(read_covariances, folder, header)
-        self._init(header, shards, read, memory, covariances, Beside(header, folder))
+        self._init(header, shards, read, memory, covariances, Beside(folder))
         there = folder.names(SHARDS)
         for shard in shards:
             if shard.file not in there:
@@ -111,7 +111,7 @@ class Bank:
             lambda shard: held[shard.seed, shard.number],
             None,
             lambda _: dict(covariances or {}),
-            Beside(header),
+            Beside(),
         )
         return bank
 
@@ -276,7 +276,7 @@ class Bank:
             lambda shard: _as_earlier(self._read(shard)),
             self.memory,
             lambda _: {},
-            Beside(header),
+            Beside(),
         )
         return bank
 
@@ -298,13 +298,16 @@ class Bank:
         """Return the same by the seed and number of the shards, with rows as they stand there."""
         return self._covariances(self.parts)
 
-    def network(self) -> Network | None:
-        """Return the numbers of the network that was trained on these draws, None where none was."""
-        return self._beside.network()
+    def network(self, header: Header | None = None) -> Network | None:
+        """Return the numbers of the network that was trained on these draws, None where none was.
+
+        With a `header`, of the one that was trained on several banks with the same simulated datasets.
+        """
+        return self._beside.network(self.header if header is None else header)
 
     def keep_network(self, network: Network) -> None:
         """Keep a network beside the bank, in place of the one that was there: in its folder, if it has one."""
-        self._beside.keep(network)
+        self._beside.keep(self.header, network)
 
     def verify(self) -> None:
         """Read everything, two shards at a time, and raise a :class:`BankError` at the first fault."""

@@ -21,7 +21,6 @@ from abcdp._common.storage import Folder
 from abcdp.bank.manifest import Header
 from abcdp.errors import BankError, StorageError
 
-FILE = "neural/network"
 FORMAT = 1
 _KINDS = {"<f4": 4, "<f8": 8}
 _MOST_BYTES, _MOST_WORDS, _MOST_ARRAYS = 256 << 20, 1 << 20, 100
@@ -35,14 +34,14 @@ class Network:
     about: Mapping[str, Any]
     arrays: Mapping[str, FloatArray]
 
-    def to_bytes(self, header: Header) -> bytes:
+    def to_bytes(self, law: str) -> bytes:
         """Return a file: a line of JSON, and the numbers in the order in which it names them."""
         arrays = {name: np.ascontiguousarray(a) for name, a in self.arrays.items()}
         kinds = {name: "<f4" if a.dtype == np.float32 else "<f8" for name, a in arrays.items()}
         content = b"".join(a.astype(kinds[name]).tobytes() for name, a in arrays.items())
         about = {
             "format": FORMAT,
-            "law": law_of(header),
+            "law": law,
             "about": dict(self.about),
             "arrays": [[name, kinds[name], list(a.shape)] for name, a in arrays.items()],
         }
@@ -51,23 +50,36 @@ class Network:
 
 
 class Beside:
-    """What lies beside a bank that was trained on its draws: in its folder, or in memory."""
+    """What lies beside a bank that was trained on its draws: in its folder, or in memory.
 
-    def __init__(self, header: Header, folder: Folder | None = None) -> None:
-        self._header, self._folder = header, folder
-        self._held: Network | None = None
+    Networks are named by the law of the draws that they were trained on: those of this bank, or of several that hold
+    the same simulated datasets, of which this is the first. What is not there is not looked for twice.
+    """
 
-    def network(self) -> Network | None:
-        """Return the network, None where none was trained; one that is damaged is refused."""
-        if self._held is None and self._folder is not None and self._folder.size(FILE) is not None:
-            self._held = _read(self._folder, self._header)
-        return self._held
+    def __init__(self, folder: Folder | None = None) -> None:
+        self._folder = folder
+        self._held: dict[str, Network | None] = {}
 
-    def keep(self, network: Network) -> None:
+    def network(self, header: Header) -> Network | None:
+        """Return the network for draws with this header, None where none was trained; a damaged one is refused."""
+        law = law_of(header)
+        if law not in self._held:
+            folder = self._folder
+            there = folder is not None and folder.size(_file(law)) is not None
+            self._held[law] = _read(folder, law) if folder is not None and there else None
+        return self._held[law]
+
+    def keep(self, header: Header, network: Network) -> None:
         """Keep a network in place of the one that was there, in one step."""
+        law = law_of(header)
         if self._folder is not None:
-            self._folder.write(FILE, network.to_bytes(self._header))
-        self._held = network
+            self._folder.write(_file(law), network.to_bytes(law))
+        self._held[law] = network
+
+
+def _file(law: str) -> str:
+    """Return where the network for draws of a law lies in the folder of a bank."""
+    return f"neural/{law[:32]}"
 
 
 def law_of(header: Header) -> str:
@@ -81,12 +93,12 @@ def _digest(about: Mapping[str, Any], content: bytes) -> str:
     return found.hexdigest()
 
 
-def _read(folder: Folder, header: Header) -> Network:
+def _read(folder: Folder, law: str) -> Network:
     def refuse(what: str) -> BankError:
-        return BankError(f"{folder.named(FILE)}: {what}; {_TRAIN}, or remove the file.")
+        return BankError(f"{folder.named(_file(law))}: {what}; {_TRAIN}, or remove the file.")
 
     try:
-        content = folder.read(FILE, _MOST_BYTES)
+        content = folder.read(_file(law), _MOST_BYTES)
         line, found, rest = content.partition(b"\n")
         if not found or len(line) > _MOST_WORDS:
             raise refuse("no network of this library")
@@ -99,7 +111,7 @@ def _read(folder: Folder, header: Header) -> Network:
         raise refuse("no network that this version reads")
     if said.pop("sha256", None) != _digest(said, rest):
         raise refuse("its digest does not fit its content, so it was cut or edited")
-    if said.get("law") != law_of(header):
+    if said.get("law") != law:
         raise refuse("it was trained on another bank")
     arrays: dict[str, FloatArray] = {}
     place = 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from abcdp.bank.bank import Bank
-from abcdp.bank.networks import Beside
+from abcdp.bank.manifest import Header
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.distance.stacked import stack_of
 from abcdp.errors import BankError
@@ -53,8 +53,7 @@ def stacked(banks: Sequence[Bank]) -> Bank:
                 )
         return dataclasses.replace(parts[0], rows=np.concatenate([part.rows for part in parts], axis=1), earlier=None)
 
-    both = stack_of([bank.distance for bank in banks])
-    header = dataclasses.replace(first.header.alone, distance=both, asserted_by="")
+    header = stacked_header([bank.header for bank in banks])
     limits = [bank.memory for bank in banks]
     view = Bank.__new__(Bank)
     view._init(
@@ -63,10 +62,16 @@ def stacked(banks: Sequence[Bank]) -> Bank:
         read,
         None if None in limits else min(limit for limit in limits if limit is not None),
         lambda _: {},
-        Beside(header),
+        first._beside,
     )
     read(view.parts[0])  # so that most banks that do not belong together are refused at once
     return view
+
+
+def stacked_header(headers: Sequence[Header]) -> Header:
+    """Return what all shards of a stacked view share."""
+    both = stack_of([header.distance for header in headers])
+    return dataclasses.replace(headers[0].alone, distance=both, asserted_by="")
 
 
 def _named(shards: tuple[Shard, ...]) -> Shard:

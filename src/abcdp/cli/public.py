@@ -179,7 +179,13 @@ def learn(
 
 
 def train(
-    bank: Annotated[str, typer.Argument(help="The folder or URL of a bank whose distance has a summary.")],
+    bank: Annotated[
+        list[str],
+        typer.Argument(
+            help="The folder or URL of a bank whose distance has a summary. Several, with the same simulated datasets "
+            "(or the same bank twice), for as many releases of one dataset."
+        ),
+    ],
     noise: Annotated[
         list[str] | None,
         typer.Option(help="Train for noise like that of this release (JSON file); repeat for several. Default: all."),
@@ -202,7 +208,7 @@ def train(
     from abcdp.releases.release import Release
 
     made = fit(
-        Bank(bank, memory=memory << 20),
+        [Bank(one, memory=memory << 20) for one in bank],
         noise=None if not noise else [Release.load(path) for path in noise],
         least_records=least_records,
         members=members,
@@ -212,7 +218,7 @@ def train(
     shares = made.coverage if as_json else {k: f"{v:.0%}" for k, v in made.coverage.items()}
     show(
         {
-            "bank": without_secrets(bank),
+            "bank": ", ".join(map(without_secrets, bank)),
             "draws": made.draws,
             "noise": list(made.noise),
             "coverage_of_90_%_intervals": shares,

@@ -18,6 +18,8 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.bank.networks import Network
+from abcdp.bank.stacked import stacked_header
+from abcdp.distance.stacked import StackedSummary
 from abcdp.errors import AbcdpError, BankError, ReleaseError
 from abcdp.inference.base import Answer, PosteriorMethod
 from abcdp.inference.coordinates import Coordinates
@@ -35,6 +37,12 @@ _LIKE = {"geometric": "laplace"}  # on whole numbers, the same but for their ste
 UNTRAINED = "no network has been trained on this bank: call abcdp.train(bank), or abcdp train, once."
 
 
+UNTRAINED_FOR_SEVERAL = (
+    "no network has been trained for these releases together: call abcdp.train([bank, bank]), or with their banks, in "
+    "the order of the releases; or take 'weights', 'local' or 'regression'."
+)
+
+
 def unseen(numbers: Any) -> Any:
     """Return which draws of a bank no network is trained on, by their numbers."""
     return numbers % HELD_OUT == HELD_OUT - 1
@@ -49,24 +57,57 @@ class Noise:
 
 
 @dataclass(frozen=True, eq=False)
-class Amortised:
-    """Trained networks: the coordinates of the parameters, what goes in, and how it is scaled.
+class Block:
+    """The entries of a summary that one release has, and the noise that networks were trained for on them.
 
     Noise on an entry has the standard deviation of its scale times its entry of the kind's pattern.
     """
 
-    coordinates: Coordinates
-    flows: tuple[Flow, ...]
+    columns: slice
     shapes: tuple[str, ...]
     patterns: FloatArray
     ends: tuple[float, float]  # of log scales
+
+    def noise_of(self, summary: Noisy, units: FloatArray) -> Noise | None:
+        """Return the noise of a summary as networks see it, None where they were trained for none like it."""
+        law = getattr(summary, "law", None)
+        if not isinstance(law, Law) or len(summary.values) != self.patterns.shape[1]:
+            return None
+        shape = _LIKE.get(law.shape, law.shape)
+        for kind, name in enumerate(self.shapes):
+            ratios = np.sqrt(summary.variances) / (self.patterns[kind] * units[self.columns])
+            scale = float(np.exp(np.log(ratios).mean()))
+            if name == shape and float(np.abs(ratios / scale - 1.0).max()) < _ALIKE:
+                return Noise(kind, float(np.log(scale)))
+        return None
+
+    def check(self, width: int) -> None:
+        """Raise where its numbers do not fit each other."""
+        count = self.columns.stop - self.columns.start
+        inside = 0 <= self.columns.start < self.columns.stop <= width
+        if not inside or self.patterns.shape != (len(self.shapes), count) or not self.shapes:
+            raise BankError("its numbers do not fit each other")
+        if not (self.patterns > 0).all() or not self.ends[0] < self.ends[1]:
+            raise BankError("its numbers do not fit each other")
+
+
+@dataclass(frozen=True, eq=False)
+class Amortised:
+    """Trained networks: the coordinates of the parameters, what goes in, and how it is scaled.
+
+    What goes in are numbers (of records, where they were trained for several, and the size of each release's noise),
+    the kind of each noise, and the released numbers. There is a block for each release.
+    """
+
+    coordinates: Coordinates
+    flows: tuple[Flow, ...]
+    blocks: tuple[Block, ...]
     middle: FloatArray
     units: FloatArray
     variances: FloatArray
     inputs: tuple[tuple[float, float], ...]
     records: int
     least: float | None  # log of the smallest number of records over the bank's, if they were trained for several
-    parameters: int
 
     @classmethod
     def of(cls, network: Network, bank: Bank) -> Amortised:
@@ -80,49 +121,57 @@ class Amortised:
                     raise BankError(f"its numbers {name!r} have another shape than it says")
             exact = {name: arrays[name].astype(np.float64) for name in shape.arrays()}
             flows = tuple(Flow(shape, {name: one[m] for name, one in exact.items()}) for m in range(members))
+            blocks = tuple(
+                Block(
+                    slice(int(one["columns"][0]), int(one["columns"][1])),
+                    tuple(map(str, one["shapes"])),
+                    arrays[f"patterns_{number}"],
+                    (float(one["range"][0]), float(one["range"][1])),
+                )
+                for number, one in enumerate(about["blocks"])
+            )
             found = cls(
                 Coordinates.from_arrays(arrays, bank.header.support, len(bank.parameters)),
                 flows,
-                tuple(map(str, about["shapes"])),
-                arrays["patterns"],
-                (float(about["range"][0]), float(about["range"][1])),
+                blocks,
                 arrays["middle"],
                 arrays["units"],
                 arrays["variances"],
                 tuple((float(a), float(b)) for a, b in about["inputs"]),
                 int(about["records"]),
                 None if about["least"] is None else float(about["least"]),
-                len(bank.parameters),
             )
-            found._check(shape, bank.header.width)
+            found._check(shape)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             why = str(error) if isinstance(error, AbcdpError) else "its numbers do not fit each other"
             raise BankError(f"the network beside the bank cannot be used, {why}: train again.") from None
         return found
 
-    def _check(self, shape: Shape, width: int) -> None:
-        sizes = {len(self.middle), len(self.units), len(self.variances), self.patterns.shape[1]}
-        entries = width + len(self.shapes) + len(self.inputs)
-        fits = sizes == {width} and len(self.patterns) == len(self.shapes) > 0 and len(self.flows) > 0
-        fits = fits and shape.context == entries and shape.coordinates == self.coordinates.dimension
-        if not fits or len(self.inputs) != 1 + (self.least is not None) or not self.ends[0] < self.ends[1]:
+    def _check(self, shape: Shape) -> None:
+        width = len(self.middle)
+        for block in self.blocks:
+            block.check(width)
+        kinds = sum(len(block.shapes) for block in self.blocks)
+        fits = {len(self.units), len(self.variances), sum(block.patterns.shape[1] for block in self.blocks)} == {width}
+        fits = fits and len(self.flows) > 0 and shape.coordinates == self.coordinates.dimension
+        fits = fits and shape.context == width + kinds + len(self.inputs)
+        if not fits or len(self.inputs) != len(self.blocks) + (self.least is not None):
             raise BankError("its numbers do not fit each other")
-        positive = ((self.units > 0).all(), (self.patterns > 0).all(), (self.variances >= 0).all())
+        positive = ((self.units > 0).all(), (self.variances >= 0).all())
         if not all(positive) or not all(size > 0 for _, size in self.inputs):
             raise BankError("it holds sizes below 0")
 
-    def noise_of(self, summary: Noisy) -> Noise | None:
-        """Return the noise of a summary as networks see it, None where they were trained for none like it."""
-        law = getattr(summary, "law", None)  # what several releases have in common has none
-        if not isinstance(law, Law):
+    def noise_of(self, summary: Noisy) -> tuple[Noise, ...] | None:
+        """Return the noise of each release of a dataset, None where they were trained for none like it."""
+        parts = releases_of(summary)
+        if len(parts) != len(self.blocks):
             return None
-        shape = _LIKE.get(law.shape, law.shape)
-        for kind, name in enumerate(self.shapes):
-            ratios = np.sqrt(summary.variances) / (self.patterns[kind] * self.units)
-            scale = float(np.exp(np.log(ratios).mean()))
-            if name == shape and float(np.abs(ratios / scale - 1.0).max()) < _ALIKE:
-                return Noise(kind, float(np.log(scale)))
-        return None
+        found = [block.noise_of(part, self.units) for block, part in zip(self.blocks, parts, strict=True)]
+        return tuple(one for one in found if one is not None) if None not in found else None
+
+    def too_loud(self, noise: tuple[Noise, ...]) -> bool:
+        """Whether there is more noise than any that they were trained with."""
+        return any(one.scale > block.ends[1] for one, block in zip(noise, self.blocks, strict=True))
 
     def serves(self, records: int) -> bool:
         """Whether they were trained for data of so many records."""
@@ -135,20 +184,23 @@ class Amortised:
 
         What has less noise than any that they were trained with gets more: next to the sampling error that is nothing.
         """
-        noise = self.noise_of(summary)
-        if noise is None:
+        noises = self.noise_of(summary)
+        if noises is None:
             raise ReleaseError("the network was trained for noise of another kind.")
-        y, scale = (summary.centre - self.middle) / self.units, noise.scale
-        if scale < self.ends[0]:
-            more = np.exp(2.0 * self.ends[0]) - np.exp(2.0 * scale)
-            y = y + rng.standard_normal(len(y)) * np.sqrt(more) * self.patterns[noise.kind]
-            scale = self.ends[0]
-        spread = np.exp(scale) * self.patterns[noise.kind]
-        kinds = np.zeros(len(self.shapes))
-        kinds[noise.kind] = 1.0
-        numbers = [scale] if self.least is None else [scale, float(np.log(records / self.records))]
+        numbers = [] if self.least is None else [float(np.log(records / self.records))]
+        kinds, entries = [], []
+        for block, noise, part in zip(self.blocks, noises, releases_of(summary), strict=True):
+            own, pattern = block.columns, block.patterns[noise.kind]
+            y, scale = (part.centre - self.middle[own]) / self.units[own], noise.scale
+            if scale < block.ends[0]:
+                more = np.exp(2.0 * block.ends[0]) - np.exp(2.0 * scale)
+                y = y + rng.standard_normal(len(y)) * np.sqrt(more) * pattern
+                scale = block.ends[0]
+            numbers.append(scale)
+            kinds.append(np.arange(len(block.shapes)) == noise.kind)
+            entries.append(y / np.sqrt(self.variances[own] + (np.exp(scale) * pattern) ** 2))
         inputs = [(one - middle) / size for one, (middle, size) in zip(numbers, self.inputs, strict=True)]
-        return np.concatenate([inputs, kinds, y / np.sqrt(self.variances + spread**2)])
+        return np.concatenate([inputs, *kinds, *entries])
 
     def draws(self, context: FloatArray, count: int, rng: np.random.Generator) -> list[FloatArray]:
         """Return draws of coordinates, of each network about as many."""
@@ -167,12 +219,22 @@ class Amortised:
         return np.asarray(logs - np.log(len(self.flows)) - prior)
 
 
+def releases_of(summary: Noisy) -> tuple[Noisy, ...]:
+    """Return the releases of a dataset that a summary is made of: itself, or several."""
+    return getattr(summary, "parts", (summary,))
+
+
 _made: WeakKeyDictionary[Network, Amortised] = WeakKeyDictionary()
 
 
-def amortised(bank: Bank) -> Amortised | None:
-    """Return the networks that were trained on a bank, None where there are none."""
-    network = bank.network()
+def amortised(bank: Bank, summary: Noisy | None = None) -> Amortised | None:
+    """Return the networks that were trained for releases of a bank, None where there are none.
+
+    For a summary of several releases of the same numbers, those that were trained on the bank as often.
+    """
+    count = 1 if summary is None else len(releases_of(summary))
+    repeated = count > 1 and not isinstance(bank.distance, StackedSummary)
+    network = bank.network(stacked_header([bank.header] * count) if repeated else None)
     if network is None:
         return None
     if network not in _made:
@@ -194,29 +256,24 @@ class NeuralPosterior(PosteriorMethod):
                 "are: leave the method out."
             )
         try:
-            found = amortised(bank)
+            found = amortised(bank, evidence.released)
         except BankError as error:
             return str(error)
         if found is None:
-            return UNTRAINED
+            return UNTRAINED if len(releases_of(evidence.released)) == 1 else UNTRAINED_FOR_SEVERAL
         noise = found.noise_of(evidence.released)
-        if noise is None and getattr(evidence.released, "law", None) is None:
-            return (
-                "a network answers one release of a dataset, not several at once: take 'weights', 'local' or "
-                "'regression', which know both noises."
-            )
         if noise is None:
             return (
                 "the network beside the bank was trained for noise of another kind than the released: train again "
                 "with abcdp.train(bank, noise=[release])."
             )
-        if noise.scale > found.ends[1]:
+        if found.too_loud(noise):
             return "the released summary has more noise than any that the network was trained with."
         return None
 
     def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
         """Return that datasets of another size vary otherwise than those that were trained with."""
-        found = amortised(bank)
+        found = amortised(bank, evidence.released)
         if found is None or all(found.serves(size) for size in evidence.sizes):
             return None
         return size_matters(evidence.sizes, bank, evidence.released)
@@ -225,7 +282,7 @@ class NeuralPosterior(PosteriorMethod):
         self, evidence: Evidence, bank: Bank, model: Model | None, *, draws: int, rng: np.random.Generator
     ) -> Answer:
         """Return draws of all networks alike."""
-        found = amortised(bank)
+        found = amortised(bank, evidence.released)
         if found is None:
             raise ReleaseError(UNTRAINED)
         sizes = [size for size in evidence.sizes if found.serves(size)] or [found.records]

@@ -50,7 +50,7 @@ def reason_not(members: Sequence[Member]) -> str | None:
     for member in members:
         reason = method.reason_not(member.evidence, member.bank, None)
         if reason is None:
-            found = amortised(member.bank)
+            found = amortised(member.bank, member.evidence.released)
             assert found is not None  # noqa: S101 - there is no reason against it
             if not found.serves(member.size):
                 reason = (
@@ -81,7 +81,7 @@ def pooled_by_networks(
         layout = Layout.of(coordinates.dimension, coordinates_of(coordinates.parts, shared), len(members))
         likelihoods, said, apart = [], [], []
         for member in members:
-            networks = amortised(member.bank)
+            networks = amortised(member.bank, member.evidence.released)
             assert networks is not None  # noqa: S101 - there is no reason against it
             context = networks.context(member.evidence.released, member.size, rng)
             alone = NeuralPosterior().infer(member.evidence, member.bank, None, draws=_ALONE, rng=rng)

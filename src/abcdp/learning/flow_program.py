@@ -116,26 +116,34 @@ class _Trainer:
         return -self._log_density(arrays, self._contexts(key, rows), self._data["z"][rows]).mean()
 
     def _contexts(self, key: jax.Array, rows: jax.Array) -> jax.Array:
-        """Return summaries of draws with fresh noise: of any trained kind, of any size, of any number of records."""
+        """Return summaries of draws with fresh noise: of any trained kind, of any size, of any number of records.
+
+        Where a summary is that of several releases, each of its blocks has noise of its own.
+        """
         data, settings = self._data, self._settings
-        kinds, scales, noise, sizes, sampling = jax.random.split(key, 5)
-        kind = jax.random.randint(kinds, (len(rows),), 0, len(settings["shapes"]))
-        low, high = settings["range"]
-        scale = jax.random.uniform(scales, (len(rows), 1), minval=low, maxval=high)
-        spread = jnp.exp(scale) * data["patterns"][kind]
-        width = spread.shape[1]
-        unit = jnp.stack([_DRAWN[name](noise, (len(rows), width)) for name in settings["shapes"]])
-        y = data["x"][rows] + spread * unit[kind, jnp.arange(len(rows))]
-        inputs = [scale]
+        x = data["x"][rows]
+        inputs, kinds, parts, each = [], [], [], jnp.arange(len(rows))
         if "factors" in data:
+            sizes, sampling, key = jax.random.split(key, 3)
             smaller = jax.random.uniform(sizes, (len(rows), 1), minval=settings["least"], maxval=0.0)
-            around = jax.random.normal(sampling, (len(rows), width))
+            around = jax.random.normal(sampling, x.shape)
             around = jnp.einsum("nij,nj->ni", data["factors"][data["nearest"][rows]], around)
-            y = y + jnp.sqrt(jnp.expm1(-smaller)) * around
+            x = x + jnp.sqrt(jnp.expm1(-smaller)) * around
             inputs.append(smaller)
-        y = y / jnp.sqrt(data["variances"] + spread**2)
+        for number, block in enumerate(settings["blocks"]):
+            chosen, scales, noise, key = jax.random.split(key, 4)
+            kind = jax.random.randint(chosen, (len(rows),), 0, len(block["shapes"]))
+            low, high = block["range"]
+            scale = jax.random.uniform(scales, (len(rows), 1), minval=low, maxval=high)
+            spread = jnp.exp(scale) * data[f"patterns_{number}"][kind]
+            unit = jnp.stack([_DRAWN[name](noise, spread.shape) for name in block["shapes"]])
+            own = slice(*block["columns"])
+            y = x[:, own] + spread * unit[kind, each]
+            parts.append(y / jnp.sqrt(data["variances"][own] + spread**2))
+            kinds.append(jax.nn.one_hot(kind, len(block["shapes"])))
+            inputs.append(scale)
         inputs = [(one - middle) / size for one, (middle, size) in zip(inputs, settings["inputs"], strict=True)]
-        return jnp.concatenate([*inputs, jax.nn.one_hot(kind, len(settings["shapes"])), y], axis=1)
+        return jnp.concatenate([*inputs, *kinds, *parts], axis=1)
 
     def _log_density(self, arrays: Arrays, contexts: jax.Array, z: jax.Array) -> jax.Array:
         """Return log densities as :class:`abcdp.inference.flow.Flow` does, of a context each."""

@@ -29,12 +29,14 @@ from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
 from abcdp.bank.networks import Network
+from abcdp.bank.stacked import stacked
 from abcdp.errors import AbcdpError, BankError, LawError, PosteriorWarning, SimulationWarning
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.evidence import BankDraws, Sample
 from abcdp.inference.flow import Shape
-from abcdp.inference.neural import Amortised, amortised, unseen
+from abcdp.inference.neural import Amortised, Block, amortised, unseen
 from abcdp.inference.regression import UNKNOWN_SUPPORT
+from abcdp.inference.together import SideBySide
 from abcdp.mechanisms import PrivateSummary, ReleasedSummary, SummaryCalibration
 from abcdp.mechanisms.private_summary import NoiseNorm
 from abcdp.privacy.noise_law import Law
@@ -53,6 +55,7 @@ _FACTORS, _FACTOR_VALUES = 1024, 1 << 24  # covariances of records that are trai
 _JUDGED, _DRAWS = 400, 200  # held-out draws that tell the coverage, and draws of each answer
 _COVERED = 0.86  # of 90 % intervals on held-out draws, below which it is said
 
+Given = Bank | str | os.PathLike[str]
 Noises = Sequence[Release | NoisySummary | Law] | Release | NoisySummary | Law
 
 
@@ -72,7 +75,7 @@ class Trained:
 
 
 def train(
-    bank: Bank | str | os.PathLike[str],
+    bank: Given | Sequence[Given],
     *,
     noise: Noises | None = None,
     least_records: int | None = None,
@@ -92,11 +95,13 @@ def train(
     Parameters
     ----------
     bank
-        A bank with summaries; one in memory keeps its networks in memory.
+        A bank with summaries; one in memory keeps its networks in memory. Or a list of banks that hold the same
+        simulated datasets, the same bank perhaps twice: networks for that many releases of one dataset, in this order,
+        which are kept beside the first.
     noise
-        For which kinds of noise: releases, :class:`abcdp.NoisySummary` or :class:`abcdp.Law` objects, whose sizes do
-        not matter, only their shapes and the relative sizes of their entries. By default what
-        :class:`abcdp.PrivateSummary` chooses for this distance, without and with a delta.
+        For which kinds of noise, of a list of banks one for each: releases, :class:`abcdp.NoisySummary` or
+        :class:`abcdp.Law` objects, whose sizes do not matter, only their shapes and the relative sizes of their
+        entries. By default what :class:`abcdp.PrivateSummary` chooses for this distance, without and with a delta.
     least_records
         Train for data of so many records up to the bank's number too. Only where records are independent given the
         parameters and summaries are means over them: their variance is then known from the covariances kept with the
@@ -104,7 +109,11 @@ def train(
     members
         How many networks are trained: where they disagree, an answer is not trusted.
     """
-    bank = bank if isinstance(bank, Bank) else Bank(bank)
+    given: list[Any] = list(bank) if isinstance(bank, list | tuple) else [bank]
+    banks = [one if isinstance(one, Bank) else Bank(one) for one in given]
+    if not banks:
+        raise BankError("an empty list has nothing to train on: give a bank.")
+    bank = banks[0] if len(banks) == 1 else stacked(banks)
     for name, value, least, most in (("members", members, 1, 64), ("seed", seed, 0, (1 << 32) - 1)):
         if not is_whole(value, least, most):
             raise BankError(f"{name}={value!r}: a whole number from {least} to {most}.")
@@ -123,20 +132,21 @@ def train(
     missing = [name for name in ("jax", "optax") if not _installed(name)]
     if missing:
         raise BankError(f"training needs {' and '.join(missing)}: pip install 'abcdp[neural]'.")
-    patterns = _patterns(bank, noise)
+    blocks = _blocks(banks, noise)
     most = min(_MOST_DRAWS, max(_FEWEST, _MOST_VALUES // bank.header.width))
     sample = BankDraws(bank).first(most)
     if len(sample.rows) < _FEWEST:
         raise BankError(f"{len(sample.rows)} draws are too few to train on: simulate at least {_FEWEST}.")
     start = time.perf_counter()
-    network = _Problem.of(bank, sample, patterns, least_records, members, seed).run(progress)
+    network = _Problem.of(bank, sample, blocks, least_records, members, seed).run(progress)
     bank.keep_network(network)
     networks = amortised(bank)
     assert networks is not None  # noqa: S101 - it was just kept
     coverage = _coverage(networks, sample, bank, seed)
     prior = 0.5 * networks.coordinates.dimension * math.log(2.0 * math.pi * math.e)
     told = prior - float(np.mean(network.about["held_out_loss"]))
-    trained = Trained(len(sample.rows), networks.shapes, coverage, told, time.perf_counter() - start)
+    kinds = tuple(dict.fromkeys(shape for block in networks.blocks for shape in block.shapes))
+    trained = Trained(len(sample.rows), kinds, coverage, told, time.perf_counter() - start)
     _warn(bank, trained)
     return trained
 
@@ -164,7 +174,20 @@ def _warn(bank: Bank, trained: Trained) -> None:
         )
 
 
-def _patterns(bank: Bank, noise: Noises | None) -> dict[str, list[FloatArray]]:
+Patterns = dict[str, list[FloatArray]]
+
+
+def _blocks(banks: Sequence[Bank], noise: Noises | None) -> list[Patterns]:
+    """Return the noise that each of several releases may have."""
+    if len(banks) == 1 or noise is None:
+        return [_patterns(bank, noise) for bank in banks]
+    each = list(noise) if isinstance(noise, list | tuple) else [noise]
+    if len(each) != len(banks):
+        raise LawError(f"noise: {len(each)} of them for {len(banks)} banks; give one for each, or leave it out.")
+    return [_patterns(bank, one) for bank, one in zip(banks, each, strict=True)]
+
+
+def _patterns(bank: Bank, noise: Noises | None) -> Patterns:
     """Return for each shape of noise the relative standard deviations of the entries that may occur."""
     found: dict[str, list[FloatArray]] = {}
 
@@ -218,7 +241,7 @@ class _Problem:
         cls,
         bank: Bank,
         sample: Sample,
-        patterns: dict[str, list[FloatArray]],
+        noises: Sequence[Patterns],
         least: int | None,
         members: int,
         seed: int,
@@ -232,30 +255,42 @@ class _Problem:
             raise BankError("all summaries of the bank are the same: there is nothing to learn from them.")
         units = np.maximum(spread, 1e-6 * size)
         x = (sample.rows - middle) / units
-        shapes = [shape for shape, found in patterns.items() for _ in found]
-        # noise of scale 1 is as large as the spread of summaries, over all entries
-        sizes = [one / math.sqrt(float((one**2).mean())) * size / units for found in patterns.values() for one in found]
-        width = bank.header.width
-        ends = math.log(min(_LEAST_NOISE, 0.3 / math.sqrt(bank.records))), math.log(_MOST_NOISE * math.sqrt(width))
-        inputs = [(0.5 * (ends[0] + ends[1]), (ends[1] - ends[0]) / math.sqrt(12.0))]
         arrays: dict[str, Any] = {
             "z": z.astype(np.float32),
             "x": x.astype(np.float32),
             "held": unseen(sample.numbers),
-            "patterns": np.array(sizes, dtype=np.float32),
             "variances": x.var(axis=0).astype(np.float32),
         }
-        smallest = None
+        kept = {"middle": middle, "units": units, "variances": x.var(axis=0)}
+        smallest, start = None, 0
+        inputs: list[tuple[float, float]] = []
+        blocks: list[dict[str, Any]] = []
         if least is not None:
             smallest = _smallest(bank, least)
             arrays |= _factors(bank, coordinates, z, units)
             inputs.append((0.5 * smallest, max(-smallest / math.sqrt(12.0), 1e-6)))
-        context = width + len(shapes) + len(inputs)
+        for number, patterns in enumerate(noises):
+            width = len(next(iter(patterns.values()))[0])
+            own = slice(start, start + width)
+            # noise of scale 1 is as large as the spread of summaries, over all entries
+            spread = math.sqrt(float((sample.rows[:, own].var(axis=0)).mean()))
+            sizes = [
+                one / math.sqrt(float((one**2).mean())) * max(spread, 1e-6 * size) / units[own]
+                for found in patterns.values()
+                for one in found
+            ]
+            ends = math.log(min(_LEAST_NOISE, 0.3 / math.sqrt(bank.records))), math.log(_MOST_NOISE * math.sqrt(width))
+            shapes = [shape for shape, found in patterns.items() for _ in found]
+            blocks.append({"columns": [own.start, own.stop], "shapes": shapes, "range": ends})
+            inputs.append((0.5 * (ends[0] + ends[1]), (ends[1] - ends[0]) / math.sqrt(12.0)))
+            kept[f"patterns_{number}"] = np.array(sizes)
+            arrays[f"patterns_{number}"] = np.array(sizes, dtype=np.float32)
+            start += width
+        context = bank.header.width + sum(len(one["shapes"]) for one in blocks) + len(inputs)
         shape = Shape(context, coordinates.dimension, _HIDDEN, _LAYERS, _GROUP, _COMPONENTS)
         steps = int(np.clip(_EPOCHS * len(z) // _BATCH, *_STEPS))
-        shared = {"shape": asdict(shape), "shapes": shapes, "range": ends, "inputs": inputs, "least": smallest}
+        shared = {"shape": asdict(shape), "blocks": blocks, "inputs": inputs, "least": smallest}
         shared |= {"members": members, "seed": seed}
-        kept = {"middle": middle, "units": units, "variances": x.var(axis=0), "patterns": np.array(sizes)}
         about = {**shared, "records": bank.records, "draws": len(z)}
         return cls(arrays, kept | coordinates.to_arrays(), {**shared, "steps": steps}, about)
 
@@ -332,14 +367,18 @@ def _coverage(networks: Amortised, sample: Sample, bank: Bank, seed: int) -> dic
     held = rng.permutation(held)[:_JUDGED]
     covered = []
     for place in held:
-        kind = int(rng.integers(len(networks.shapes)))
-        scale = math.exp(rng.uniform(*networks.ends))
-        sizes = tuple((scale * networks.patterns[kind] * networks.units).tolist())
-        unit = math.sqrt(Law(networks.shapes[kind], 1.0).variance(len(sizes)))
-        law = Law(networks.shapes[kind], tuple(size / unit for size in sizes))
-        noisy = NoisySummary(law.noised(sample.rows[place][None], rng)[0], law)
-        z = np.concatenate(networks.draws(networks.context(noisy, bank.records, rng), _DRAWS, rng))
+        released = SideBySide(tuple(_released(block, networks, sample.rows[place], rng) for block in networks.blocks))
+        z = np.concatenate(networks.draws(networks.context(released, bank.records, rng), _DRAWS, rng))
         low, high = np.quantile(networks.coordinates.back(z), [0.05, 0.95], axis=0)
         covered.append((low <= sample.theta[place]) & (sample.theta[place] <= high))
     shares = np.mean(covered, axis=0).tolist()
     return dict(zip(bank.parameters, shares, strict=True))
+
+
+def _released(block: Block, networks: Amortised, row: FloatArray, rng: np.random.Generator) -> NoisySummary:
+    """Return what would be published of a summary's block, with noise of any trained kind and size."""
+    kind = int(rng.integers(len(block.shapes)))
+    sizes = math.exp(rng.uniform(*block.ends)) * block.patterns[kind] * networks.units[block.columns]
+    unit = math.sqrt(Law(block.shapes[kind], 1.0).variance(len(sizes)))
+    law = Law(block.shapes[kind], tuple((sizes / unit).tolist()))
+    return NoisySummary(law.noised(row[None, block.columns], rng)[0], law)
