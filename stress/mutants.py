@@ -84,7 +84,7 @@ AREAS = {
     "predictive": ("predictive", "own_simulation or under_a_fitted_law"),
     "one dataset": ("together", "not intervals_hold and not exact_posterior"),
     "pools": ("pool", "disagree or guarantee"),
-    "networks": ("neural", "damaged or made_up or noise or unseen"),
+    "networks": ("neural", "damaged or made_up or noise"),
     "calibration check": ("calibration_check", "own_draw or discrete or unlikeliest"),
     "hostile": ("hostile_settings", ""),
     "refusals": ("distances", "refused"),

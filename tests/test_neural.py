@@ -205,21 +205,6 @@ def test_smaller_datasets_are_answered_where_they_were_trained_for(trained):
 
 
 @needs_jax
-def test_the_same_seed_gives_the_same_networks(monkeypatch):
-    monkeypatch.setattr(training, "_STEPS", (120, 120))
-    bank = abcdp.simulate(MODEL, SUMMARY, draws=600, records=50, seed=1, progress=False)
-    found = []
-    for _ in range(2):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PosteriorWarning)  # of so few draws
-            abcdp.train(bank, members=1, progress=False)
-        found.append(bank.network())
-    assert found[0] is not found[1]
-    for name, values in found[0].arrays.items():
-        assert np.array_equal(values, found[1].arrays[name]), name
-
-
-@needs_jax
 def test_auto_measures_networks_beside_the_others(trained):
     bank, _ = trained
     release = released(bank, [0.2, 0.3, 0.5, 0.4], abcdp.PrivateSummary(5.0), 3)
@@ -269,7 +254,7 @@ def test_a_plan_uses_networks_in_place_of_local_fits(trained, monkeypatch):
 
     monkeypatch.setattr(NeuralPosterior, "infer", counted)
     monkeypatch.setattr(search, "_FITS_MEASURED", 2)
-    plan = abcdp.plan(bank, epsilon=20.0, unit=UNIT, mechanisms=["private-summary"], progress=False)
+    plan = abcdp.plan(bank, epsilon=20.0, unit=UNIT, mechanisms=["private-summary"], truths=20, progress=False)
     assert len(asked) > 50
     assert plan.chosen.error.mean < 0.5
 
@@ -471,20 +456,25 @@ def _from_file(content, header, folder):
 
 
 @needs_jax
-def test_the_command_trains_and_the_bank_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "_STEPS", (120, 120))
+def test_the_command_trains_and_the_same_seed_gives_the_same_networks(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
     from abcdp.cli.app import app
 
+    monkeypatch.setattr(training, "_STEPS", (120, 120))
     place = tmp_path / "bank"
     abcdp.simulate(MODEL, SUMMARY, draws=600, records=50, seed=1, to=place, progress=False)
+    held = abcdp.simulate(MODEL, SUMMARY, draws=600, records=50, seed=1, progress=False)
     runner = CliRunner()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PosteriorWarning)
+        warnings.simplefilter("ignore", PosteriorWarning)  # of so few draws
         done = runner.invoke(app, ["train", str(place), "--members", "1", "--json"])
+        abcdp.train(held, members=1, progress=False)
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
     assert said["draws"] == 600
     assert set(said["noise"]) == {"box", "gaussian"}  # what a private summary chooses here
     assert json.loads(runner.invoke(app, ["bank", "show", str(place), "--json"]).stdout)["networks"] == 1
+    first, second = abcdp.Bank(place).network(), held.network()
+    for name, values in first.arrays.items():
+        assert np.array_equal(values, second.arrays[name]), name
