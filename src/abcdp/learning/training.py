@@ -17,7 +17,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +152,8 @@ def train(
 
 def _installed(package: str) -> bool:
     """Whether a package is there; it is not loaded, since this process may be forked."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         version(package)
     except PackageNotFoundError:
