@@ -268,7 +268,10 @@ class NeuralPosterior(PosteriorMethod):
                 "with abcdp.train(bank, noise=[release])."
             )
         if found.too_loud(noise):
-            return "the released summary has more noise than any that the network was trained with."
+            return (
+                "the released summary has more noise than any that the network was trained with: take 'auto', or "
+                "'weights', which are exact there."
+            )
         return None
 
     def doubt(self, evidence: Evidence, bank: Bank, model: Model | None) -> str | None:
