@@ -1,4 +1,4 @@
-"""The built-in models: those of the paper's experiments, and two more.
+"""The built-in models: those of the paper's experiments, and three more.
 
 ``mixture``
     Figures 2 and 3: five uniform distributions with unknown weights. A record is a number.
@@ -16,6 +16,9 @@
 ``regression``
     Linear regression with two covariates of known law. A record is (y, x1, x2), clamped and divided by 10; the summary
     is nine sums over 100 records, as papers published them with noise.
+``patients``
+    Two latent groups of patients. A record is a patient, as four lab values, a dose and a response; what tells the five
+    parameters is how the columns go together.
 """
 
 from __future__ import annotations
@@ -26,14 +29,18 @@ from abcdp.errors import ModelError
 from abcdp.models._covid import covid, covid_pairs
 from abcdp.models._epidemic import epidemic
 from abcdp.models._mixture import mixture
+from abcdp.models._patients import patients
 from abcdp.models._regression import regression
 from abcdp.models._tuberculosis import outbreak, tuberculosis
 from abcdp.simulation.model import Model, load
 
-__all__ = ["BUILT_IN", "covid", "covid_pairs", "epidemic", "find", "mixture", "outbreak", "regression", "tuberculosis"]
+__all__ = [
+    *("BUILT_IN", "covid", "covid_pairs", "epidemic", "find", "mixture", "outbreak", "patients", "regression"),
+    "tuberculosis",
+]
 
 BUILT_IN: dict[str, Model] = {
-    model.name: model for model in (mixture, covid, covid_pairs, tuberculosis, outbreak, epidemic, regression)
+    model.name: model for model in (mixture, covid, covid_pairs, tuberculosis, outbreak, epidemic, regression, patients)
 }
 
 
