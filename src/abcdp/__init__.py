@@ -19,6 +19,7 @@ from abcdp.distance import (
     LearnedSummary,
     MeanSummary,
     Moment,
+    NetworkSummary,
     PairedClipped,
 )
 from abcdp.errors import AbcdpError
@@ -65,6 +66,7 @@ __all__ = [
     "Model",
     "Moment",
     "Nearest",
+    "NetworkSummary",
     "NoisySummary",
     "NotPrivate",
     "PairedClipped",

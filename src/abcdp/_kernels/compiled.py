@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numba import njit
@@ -441,6 +442,46 @@ def scan(distances, allowed, noise, levels, first, counts, accepted, gaps):
             t = accepted[run, place] - first
             gaps[run, place] = levels[run, place if several else 0] - (values[t] + own[t])
         counts[run] = count
+
+
+# no flags: every operation is rounded as written, and rows stand side by side, each with its own sum
+@njit(nogil=True, cache=True, fastmath=False)
+def _network(inputs, widths, numbers, out):
+    most = widths.max()
+    here, there = np.empty((most, _BLOCK)), np.empty((most, _BLOCK))
+    last = widths.shape[0] - 1
+    for start in range(0, inputs.shape[0], _BLOCK):
+        m = min(_BLOCK, inputs.shape[0] - start)
+        for k in range(widths[0]):
+            for i in range(m):
+                here[k, i] = inputs[start + i, k]
+        place = 0
+        for layer in range(1, last + 1):
+            count, units = widths[layer - 1], widths[layer]
+            for j in range(units):
+                sums = there[j]
+                for i in range(m):
+                    sums[i] = numbers[place + count * units + j]
+                for k in range(count):
+                    weight, values = numbers[place + k * units + j], here[k]
+                    for i in range(m):
+                        sums[i] += values[i] * weight
+                if layer < last:
+                    for i in range(m):
+                        sums[i] = sums[i] / math.sqrt(1.0 + sums[i] * sums[i])
+            place += (count + 1) * units
+            here, there = there, here
+        for i in range(m):
+            for j in range(widths[last]):
+                out[start + i, j] = here[j, i]
+
+
+def network(inputs: FloatArray, layers: Sequence[tuple[FloatArray, FloatArray]]) -> FloatArray:
+    widths = np.array([inputs.shape[1], *(len(biases) for _, biases in layers)])
+    numbers = np.concatenate([part.ravel() for layer in layers for part in layer])
+    out = np.empty((len(inputs), widths[-1]))
+    _network(np.ascontiguousarray(inputs), widths, numbers, out)
+    return out
 
 
 # no flags: every operation is rounded as written, so that the numbers are those of `plain` to the last digit

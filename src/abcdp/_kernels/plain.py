@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -138,6 +138,26 @@ def wave_means(sets: FloatArray, frequencies: FloatArray) -> FloatArray:
         for start in range(0, len(points), block):
             total += wave_matrix(points[start : start + block], frequencies).sum(axis=0)
         out[row] = total / len(points)
+    return out
+
+
+def network(inputs: FloatArray, layers: Sequence[tuple[FloatArray, FloatArray]]) -> FloatArray:
+    """Return the outputs of a network for each row: weights (inputs x outputs) and biases, x / sqrt(1 + x^2) between.
+
+    A row's numbers are added up in the order of inputs, and roots and quotients are rounded as IEEE says: what becomes
+    of a row does not depend on those beside it.
+    """
+    out = np.empty((len(inputs), len(layers[-1][1])))
+    rows = max(1, _BLOCK_ELEMENTS // max(len(biases) for _, biases in layers))
+    with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell of a row
+        for start in range(0, len(inputs), rows):
+            values = inputs[start : start + rows]
+            for number, (weights, biases) in enumerate(layers, start=1):
+                sums = np.tile(biases, (len(values), 1))
+                for column, weight in zip(values.T, weights, strict=True):
+                    sums += column[:, None] * weight
+                values = sums if number == len(layers) else sums / np.sqrt(1.0 + sums * sums)
+            out[start : start + rows] = values
     return out
 
 

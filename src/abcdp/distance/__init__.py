@@ -16,6 +16,7 @@ from abcdp.distance.custom import CustomDistance
 from abcdp.distance.learned import LearnedSummary, certified_line
 from abcdp.distance.mean_summary import Histogram, MeanSummary, Moment
 from abcdp.distance.mmd import MMD
+from abcdp.distance.network import NetworkSummary
 from abcdp.distance.paired import PairedClipped
 from abcdp.errors import DistanceError
 
@@ -31,6 +32,7 @@ __all__ = [
     "MeanDistance",
     "MeanSummary",
     "Moment",
+    "NetworkSummary",
     "PairedClipped",
     "SummaryDistance",
     "basis_of",
@@ -48,6 +50,7 @@ _DECLARED: dict[str, type[Distance]] = {
         MMD,
         MeanSummary,
         LearnedSummary,
+        NetworkSummary,
         PairedClipped,
         Clipped,
         ClusterSummary,

@@ -18,11 +18,13 @@ from abcdp.errors import DistanceError, UnitError
 from abcdp.privacy.unit import Unit
 
 if TYPE_CHECKING:
+    from abcdp.distance.ball import Ball
     from abcdp.distance.contribution import Contribution
 
 Norm = Literal[1, 2]
 
 _HELD = 1 << 22  # features of simulated records held at once
+_ENCODED = 1 << 18  # and when many datasets are encoded: they stay in the cache
 ROUNDING = 2.0**-53
 MOST_COLUMNS = 10_000
 
@@ -183,6 +185,16 @@ class MeanDistance(SummaryDistance):
     def clean(self, data: npt.ArrayLike) -> FloatArray:
         """Return records as an array with NaN replaced and values clipped to the public domain."""
 
+    def encode(self, sets: FloatArray) -> FloatArray:
+        count, records, columns = sets.shape
+        together = max(1, _ENCODED // (records * self.breadth()))
+        out = np.empty((count, self.width(1)))
+        for start in range(0, count, together):
+            block = sets[start : start + together]
+            features = self.record_features(self.clean(block.reshape(-1, columns)))
+            out[start : start + together] = features.reshape(len(block), records, -1).mean(axis=1)
+        return out
+
     @abc.abstractmethod
     def diameter(self, change: float | tuple[float, ...], norm: Norm) -> float:
         """Return a bound of the norm of the difference of the features of two records within that change."""
@@ -226,6 +238,10 @@ class MeanDistance(SummaryDistance):
     def one_of(self) -> tuple[slice, ...]:
         """Return the groups of features of which exactly one is not 0 and always has the same value."""
         return ()
+
+    def ball_of_features(self) -> Ball | None:
+        """Return the ball about 0 to which features are clipped in integers; None where they have bounds alone."""
+        return None
 
     @functools.cached_property
     def contributions(self) -> tuple[Contribution, ...]:

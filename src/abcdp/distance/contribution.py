@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray, IntArray
+from abcdp.distance.ball import Ball
 from abcdp.distance.base import MeanDistance
 from abcdp.distance.regime import Interval
 
@@ -142,6 +143,32 @@ class Boxed(Contribution):
         return [size for entry, size in enumerate(self.entries) if entry not in grouped]
 
 
+class Balled(Contribution):
+    """Features clipped to a ball of integers."""
+
+    enforced = True
+
+    def __init__(self, distance: MeanDistance, ball: Ball) -> None:
+        super().__init__(distance)
+        self._ball = ball
+        self.bits = ball.bits
+
+    def vectors(self, records: FloatArray) -> IntArray:
+        return self._ball.clip(self._distance.record_features(records))
+
+    @functools.cached_property
+    def one(self) -> int:
+        return self._ball.one
+
+    @functools.cached_property
+    def squared(self) -> int:
+        return self._ball.squared
+
+    @functools.cached_property
+    def entries(self) -> tuple[int, ...]:
+        return self._ball.entries
+
+
 class Tabled(Contribution):
     """Integers from a public table: its rows are all there is, so that going through them gives the diameter."""
 
@@ -234,7 +261,8 @@ def contributions(distance: MeanDistance) -> tuple[Contribution, ...]:
     """Return the ways in which records of a distance can become integers: enforced ones, and last the derived one."""
     found: list[Contribution] = []
     if distance.rowwise:
-        found.append(Boxed(distance))
+        ball = distance.ball_of_features()
+        found.append(Boxed(distance) if ball is None else Balled(distance, ball))
     if distance.rowwise and distance.cases() is not None:
         found.append(Cased(distance))
     line = distance.line()
