@@ -35,7 +35,15 @@ from abcdp.models._tuberculosis import outbreak, tuberculosis
 from abcdp.simulation.model import Model, load
 
 __all__ = [
-    *("BUILT_IN", "covid", "covid_pairs", "epidemic", "find", "mixture", "outbreak", "patients", "regression"),
+    "BUILT_IN",
+    "covid",
+    "covid_pairs",
+    "epidemic",
+    "find",
+    "mixture",
+    "outbreak",
+    "patients",
+    "regression",
     "tuberculosis",
 ]
 
