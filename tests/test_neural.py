@@ -15,7 +15,7 @@ from abcdp.bank.networks import Beside, law_of
 from abcdp.errors import BankError, LawError, PosteriorWarning, ReleaseError
 from abcdp.inference.flow import Flow, Shape
 from abcdp.inference.neural import amortised
-from abcdp.learning import training
+from abcdp.learning import programs, training
 
 needs_jax = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None or importlib.util.find_spec("optax") is None,
@@ -96,14 +96,12 @@ def test_what_is_trained_is_what_answers():
 import json, sys
 import numpy as np, jax.numpy as jnp
 from abcdp.inference.flow import Flow, Shape
-from abcdp.learning.flow_program import _Trainer
+from abcdp.learning.flow_program import log_density
 rng = np.random.default_rng(0)
 shape = Shape(4, 3, 16, 2, 6, 4)
 arrays = {name: rng.normal(0, 0.5, size) for name, size in shape.arrays().items()}
-data = {"held": jnp.array([False, True]), "z": jnp.zeros((2, 3))}
-trainer = _Trainer(shape, data, {"steps": 60})
 z, contexts = rng.normal(size=(5, 3)), rng.normal(size=(5, 4))
-theirs = trainer._log_density({k: jnp.asarray(v) for k, v in arrays.items()}, jnp.asarray(contexts), jnp.asarray(z))
+theirs = log_density(shape, {k: jnp.asarray(v) for k, v in arrays.items()}, jnp.asarray(contexts), jnp.asarray(z))
 ours = [float(Flow(shape, arrays).log_density(z[[i]], contexts[i])[0]) for i in range(5)]
 print(json.dumps([ours, np.asarray(theirs).tolist()]))
 """
@@ -117,8 +115,8 @@ def test_the_program_draws_noise_of_unit_variance_and_of_the_right_shape():
     program = """
 import json
 import jax, numpy as np
-from abcdp.learning.flow_program import _DRAWN
-out = {name: np.asarray(draw(jax.random.key(1), (40_000, 5))) for name, draw in _DRAWN.items()}
+from abcdp.learning.flow_program import DRAWN
+out = {name: np.asarray(draw(jax.random.key(1), (40_000, 5))) for name, draw in DRAWN.items()}
 print(json.dumps({k: [v.var(), (v**4).mean(), np.abs(v).max(axis=1).mean()] for k, v in out.items()}, default=float))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -341,7 +339,7 @@ def coin_free_bank():
 
 def test_bad_settings_are_refused_before_anything_is_trained(coin_free_bank, monkeypatch):
     bank = coin_free_bank
-    monkeypatch.setattr(training, "_train_in", lambda *_: pytest.fail("nothing may be trained"))
+    monkeypatch.setattr(training, "run_program", lambda *_: pytest.fail("nothing may be trained"))
     for settings, words in (
         ({"members": 0}, "members=0: a whole number from 1 to 64"),
         ({"seed": -1}, "seed=-1"),
@@ -357,7 +355,7 @@ def test_bad_settings_are_refused_before_anything_is_trained(coin_free_bank, mon
     few = abcdp.simulate(MODEL, SUMMARY, draws=100, records=50, seed=1, progress=False)
     with pytest.raises(BankError, match="100 draws are too few to train on: simulate at least 500"):
         abcdp.train(few)
-    monkeypatch.setattr(training, "_installed", lambda name: False)
+    monkeypatch.setattr(programs, "_installed", lambda name: False)
     with pytest.raises(BankError, match=r"training needs jax and optax: pip install 'abcdp\[neural\]'"):
         abcdp.train(bank)
     assert bank.network() is None

@@ -52,9 +52,6 @@ class _Trainer:
 
     def __init__(self, shape: Shape, data: Arrays, settings: dict[str, Any]) -> None:
         self._shape, self._data, self._settings = shape, data, settings
-        k = shape.coordinates
-        own = np.repeat(np.arange(k), shape.group)
-        self._before = jnp.asarray(np.arange(k)[:, None] < own[None], dtype=jnp.float32)
         held = data["held"]
         self._train, self._held = jnp.flatnonzero(~held), jnp.tile(jnp.flatnonzero(held), _REPEATS)
         self._looks = min(_LOOKS, settings["steps"])
@@ -67,7 +64,7 @@ class _Trainer:
     def train(self, key: jax.Array) -> tuple[Arrays, float]:
         """Return the network that did best on the held-out draws, and its loss there."""
         first, key = jax.random.split(key)
-        arrays = averaged = self._begin(first)
+        arrays = averaged = first_arrays(self._shape, first)
         state = self._optimiser.init(arrays)
         best, least, waited = arrays, np.inf, 0
         for look in range(self._looks):
@@ -82,20 +79,6 @@ class _Trainer:
             if stop:
                 break
         return best, least
-
-    def _begin(self, key: jax.Array) -> Arrays:
-        """Return arrays with which a network says the prior, whatever the context."""
-        shape = self._shape
-        arrays = {name: jnp.zeros(size) for name, size in shape.arrays().items()}
-        scales = {"enter": 1.0, "inner": 0.5, "group": 1.0, "before": 1.0}
-        for number, (name, scale) in enumerate(scales.items()):
-            size = shape.arrays()[name]
-            drawn = jax.random.normal(jax.random.fold_in(key, number), size)
-            arrays[name] = scale * drawn / np.sqrt(size[-2])
-        places = np.zeros((shape.coordinates, 3, shape.components), dtype=np.float32)
-        places[:, 1] = np.linspace(-1.0, 1.0, shape.components)
-        arrays["skip_bias"] = jnp.asarray(places.ravel())
-        return arrays
 
     def _some_steps(self, arrays: Arrays, averaged: Arrays, state: Any, key: jax.Array) -> tuple[Arrays, Arrays, Any]:
         def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
@@ -113,7 +96,7 @@ class _Trainer:
 
     def _loss(self, arrays: Arrays, key: jax.Array, rows: jax.Array) -> jax.Array:
         """Return how unlikely the parameters of draws are, on average, given their summaries with fresh noise."""
-        return -self._log_density(arrays, self._contexts(key, rows), self._data["z"][rows]).mean()
+        return -log_density(self._shape, arrays, self._contexts(key, rows), self._data["z"][rows]).mean()
 
     def _contexts(self, key: jax.Array, rows: jax.Array) -> jax.Array:
         """Return summaries of draws with fresh noise: of any trained kind, of any size, of any number of records.
@@ -136,7 +119,7 @@ class _Trainer:
             low, high = block["range"]
             scale = jax.random.uniform(scales, (len(rows), 1), minval=low, maxval=high)
             spread = jnp.exp(scale) * data[f"patterns_{number}"][kind]
-            unit = jnp.stack([_DRAWN[name](noise, spread.shape) for name in block["shapes"]])
+            unit = jnp.stack([DRAWN[name](noise, spread.shape) for name in block["shapes"]])
             own = slice(*block["columns"])
             y = x[:, own] + spread * unit[kind, each]
             parts.append(y / jnp.sqrt(data["variances"][own] + spread**2))
@@ -145,21 +128,37 @@ class _Trainer:
         inputs = [(one - middle) / size for one, (middle, size) in zip(inputs, settings["inputs"], strict=True)]
         return jnp.concatenate([*inputs, *kinds, *parts], axis=1)
 
-    def _log_density(self, arrays: Arrays, contexts: jax.Array, z: jax.Array) -> jax.Array:
-        """Return log densities as :class:`abcdp.inference.flow.Flow` does, of a context each."""
-        shape, outputs = self._shape, 3 * self._shape.components
-        hidden = jax.nn.silu(contexts @ arrays["enter"] + arrays["enter_bias"])
-        for inner, bias in zip(arrays["inner"], arrays["inner_bias"], strict=True):
-            hidden = hidden + jax.nn.silu(hidden @ inner + bias)
-        groups = jax.nn.silu(hidden @ arrays["group"] + arrays["group_bias"] + z @ (arrays["before"] * self._before))
-        skipped = (hidden @ arrays["skip"] + arrays["skip_bias"]).reshape(-1, shape.coordinates, outputs)
-        parts = groups.reshape(-1, shape.coordinates, shape.group)
-        said = jnp.stack([parts[:, k] @ arrays["out"][k] for k in range(shape.coordinates)], axis=1) + skipped
-        logits, places, widths = jnp.split(said, 3, axis=2)
-        widths = jnp.clip(widths, NARROWEST, WIDEST)
-        apart = (z[:, :, None] - places) * jnp.exp(-widths)
-        mixture = logsumexp(jax.nn.log_softmax(logits) - widths - 0.5 * apart**2, axis=2)
-        return mixture.sum(axis=1) - 0.5 * shape.coordinates * np.log(2.0 * np.pi)
+
+def first_arrays(shape: Shape, key: jax.Array) -> Arrays:
+    """Return arrays with which a network says the prior, whatever the context."""
+    arrays = {name: jnp.zeros(size) for name, size in shape.arrays().items()}
+    scales = {"enter": 1.0, "inner": 0.5, "group": 1.0, "before": 1.0}
+    for number, (name, scale) in enumerate(scales.items()):
+        size = shape.arrays()[name]
+        drawn = jax.random.normal(jax.random.fold_in(key, number), size)
+        arrays[name] = scale * drawn / np.sqrt(size[-2])
+    places = np.zeros((shape.coordinates, 3, shape.components), dtype=np.float32)
+    places[:, 1] = np.linspace(-1.0, 1.0, shape.components)
+    arrays["skip_bias"] = jnp.asarray(places.ravel())
+    return arrays
+
+
+def log_density(shape: Shape, arrays: Arrays, contexts: jax.Array, z: jax.Array) -> jax.Array:
+    """Return log densities as :class:`abcdp.inference.flow.Flow` does, of a context each."""
+    k, outputs = shape.coordinates, 3 * shape.components
+    before = np.arange(k)[:, None] < np.repeat(np.arange(k), shape.group)[None]
+    hidden = jax.nn.silu(contexts @ arrays["enter"] + arrays["enter_bias"])
+    for inner, bias in zip(arrays["inner"], arrays["inner_bias"], strict=True):
+        hidden = hidden + jax.nn.silu(hidden @ inner + bias)
+    groups = jax.nn.silu(hidden @ arrays["group"] + arrays["group_bias"] + z @ (arrays["before"] * before))
+    skipped = (hidden @ arrays["skip"] + arrays["skip_bias"]).reshape(-1, k, outputs)
+    parts = groups.reshape(-1, k, shape.group)
+    said = jnp.stack([parts[:, i] @ arrays["out"][i] for i in range(k)], axis=1) + skipped
+    logits, places, widths = jnp.split(said, 3, axis=2)
+    widths = jnp.clip(widths, NARROWEST, WIDEST)
+    apart = (z[:, :, None] - places) * jnp.exp(-widths)
+    mixture = logsumexp(jax.nn.log_softmax(logits) - widths - 0.5 * apart**2, axis=2)
+    return mixture.sum(axis=1) - 0.5 * k * np.log(2.0 * np.pi)
 
 
 def _box(key: jax.Array, size: tuple[int, int]) -> jax.Array:
@@ -170,7 +169,7 @@ def _box(key: jax.Array, size: tuple[int, int]) -> jax.Array:
     return drawn * np.sqrt(3.0 / ((width + 1.0) * (width + 2.0)))
 
 
-_DRAWN = {  # each of unit variance
+DRAWN = {  # each of unit variance
     "laplace": lambda key, size: jax.random.laplace(key, size) / np.sqrt(2.0),
     "gaussian": jax.random.normal,
     "box": _box,

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -24,7 +22,6 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._common.checks import is_whole
-from abcdp._common.progress import progress as progress_bar
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
 from abcdp.bank.networks import Network
@@ -36,6 +33,7 @@ from abcdp.inference.flow import Shape
 from abcdp.inference.neural import Amortised, Block, amortised, unseen
 from abcdp.inference.regression import UNKNOWN_SUPPORT
 from abcdp.inference.together import SideBySide
+from abcdp.learning.programs import check_installed, run_program
 from abcdp.mechanisms import PrivateSummary, ReleasedSummary, SummaryCalibration
 from abcdp.mechanisms.private_summary import NoiseNorm
 from abcdp.privacy.noise_law import Law
@@ -51,6 +49,7 @@ _LEAST_NOISE, _MOST_NOISE = 1e-3, 3.0  # over the spread of summaries: below the
 # nothing to know; the latter grows with the root of the entries, which may all move together
 _DELTA = 1e-6  # of Gaussian noise whose relative sizes are looked at, which do not depend on it
 _FACTORS, _FACTOR_VALUES = 1024, 1 << 24  # covariances of records that are trained with, and their numbers
+_LOOKS = 60  # of the program at held-out draws, for each network
 _JUDGED, _DRAWS = 400, 200  # held-out draws that tell the coverage, and draws of each answer
 _COVERED = 0.86  # of 90 % intervals on held-out draws, below which it is said
 
@@ -128,9 +127,7 @@ def train(
         )
     if bank.header.support is None:
         raise BankError(f"training: {UNKNOWN_SUPPORT.replace('support=', 'the model a support=', 1)}")
-    missing = [name for name in ("jax", "optax") if not _installed(name)]
-    if missing:
-        raise BankError(f"training needs {' and '.join(missing)}: pip install 'abcdp[neural]'.")
+    check_installed()
     blocks = _blocks(banks, noise)
     most = min(_MOST_DRAWS, max(_FEWEST, _MOST_VALUES // bank.header.width))
     sample = BankDraws(bank).first(most)
@@ -148,17 +145,6 @@ def train(
     trained = Trained(len(sample.rows), kinds, coverage, told, time.perf_counter() - start)
     _warn(bank, trained)
     return trained
-
-
-def _installed(package: str) -> bool:
-    """Whether a package is there; it is not loaded, since this process may be forked."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def _warn(bank: Bank, trained: Trained) -> None:
@@ -301,7 +287,7 @@ class _Problem:
             folder = Path(name)
             np.savez(folder / "data.npz", **self.arrays)
             (folder / "settings.json").write_text(json.dumps(self.settings))
-            _train_in(folder, self.settings["members"], show)
+            run_program("flow_program", folder, _LOOKS * self.settings["members"], show)
             with np.load(folder / "network.npz", allow_pickle=False) as file:
                 found = {name: file[name] for name in file.files}
         losses = found.pop("losses")
@@ -309,30 +295,6 @@ class _Problem:
             raise BankError("training did not converge: the networks say NaN. Look for summaries of wild sizes.")
         about = {**self.about, "held_out_loss": losses.tolist()}
         return Network(about, {name: one.astype(np.float32) for name, one in found.items()} | self.kept)
-
-
-def _train_in(folder: Path, members: int, show: bool | None) -> None:
-    """Run the training program, which says how far it is."""
-    # -P: no code of the working folder runs
-    command = [sys.executable, "-P", "-m", "abcdp.learning.flow_program", str(folder)]
-    errors = folder / "errors"
-    looks = 60 * members
-    with (
-        progress_bar("training", looks, show) as advance,
-        errors.open("w") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,  # noqa: S603 - our own
-    ):
-        assert process.stdout is not None  # noqa: S101 - a pipe
-        try:
-            for line in process.stdout:
-                said = json.loads(line)
-                advance(said["done"], f"training: {said['loss']:.3f} nats on held-out draws")
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        lines = errors.read_text(errors="replace").strip().splitlines()
-        raise BankError(f"training failed: {lines[-1] if lines else f'exit code {process.returncode}'}.")
 
 
 def _smallest(bank: Bank, least: int) -> float:
