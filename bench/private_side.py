@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import tempfile
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 import abcdp
+from abcdp._kernels import compiled, plain
 from abcdp.bank import Header, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.mechanisms import Scan, SparseVectorCalibration
 from abcdp.owner import execute
@@ -19,7 +21,7 @@ from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Sampler
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
-from bench.measure import Table, interleaved
+from bench.measure import Table, interleaved, void
 
 IntArray = npt.NDArray[np.int64]
 
@@ -66,7 +68,7 @@ def scanning(table: Table) -> None:
     mechanism = abcdp.SparseVector(epsilon=1.0, accept=100, threshold=0.1)
     calibration = mechanism.calibrate_on(abcdp.mechanisms.Grid.covering(0.01, 0.0, 2.0))
     few = distances[:20_000].tolist()
-    plain = random.Random(0)
+    chance = random.Random(0)
 
     def ours(drawn: IntArray) -> None:
         Scan(calibration, np.zeros((1, 1), np.int64)).feed(distances, allowed, drawn)
@@ -77,7 +79,7 @@ def scanning(table: Table) -> None:
     def loop() -> None:
         accepted: list[int] = []
         for row, distance in enumerate(few):
-            drawn = plain.expovariate(1.0) - plain.expovariate(1.0)
+            drawn = chance.expovariate(1.0) - chance.expovariate(1.0)
             if len(accepted) < 100 and distance + scale * drawn <= level:
                 accepted.append(row)
 
@@ -96,6 +98,36 @@ def scanning(table: Table) -> None:
     )
     table.row("  in a Python loop", both, found["loop"] / len(few))
     table.row("  in numpy", both, found["numpy"] / DRAWS, at_most=True)
+
+
+def networks(table: Table) -> None:
+    """The owner's summary by a network of each record, against the same loops in numpy and against matrix products."""
+    rng, widths = np.random.default_rng(0), (6, 32, 32, 8)
+    layers = tuple((rng.normal(size=pair) / 4, rng.normal(size=pair[1])) for pair in itertools.pairwise(widths))
+    base = abcdp.MeanSummary(range(6), domain=((-4, 4),) * 6)
+    distance = abcdp.NetworkSummary(base, layers, "l2")
+    records = rng.normal(size=(DRAWS, 6))
+
+    def by_products() -> None:
+        values = records
+        for weights, biases in layers:
+            sums = values @ weights + biases
+            values = sums / np.sqrt(1.0 + sums**2)
+
+    found = interleaved(
+        {
+            "summary": lambda: void(distance.summary(records)),
+            "compiled": lambda: void(compiled.network(records, layers)),
+            "plain": lambda: void(plain.network(records, layers)),
+            "products": by_products,
+        },
+        2,
+    )
+    name = "a network 6-32-32-8 of 10^6 records"
+    table.limit(f"{name}: the owner's summary", found["summary"], 10.0)
+    table.note(f"  {DRAWS / found['summary']:.3g} records a second, on one core")
+    table.row(f"{name}: the kernel, against the same in numpy", found["compiled"], found["plain"], unit="s")
+    table.row(f"{name}: the kernel, against products of matrices", found["compiled"], found["products"], unit="s")
 
 
 def main(folder: Path) -> None:
@@ -118,4 +150,5 @@ def main(folder: Path) -> None:
             what = f"the private step, {words}, against reading plus sampling"
             table.row(what, found[f"{name} step"], apart, 1.5, "s", at_most=True)
     scanning(table)
+    networks(table)
     table.save(folder)

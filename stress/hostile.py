@@ -22,6 +22,7 @@ from abcdp.distance import (
     MeanDistance,
     MeanSummary,
     Moment,
+    NetworkSummary,
     PairedClipped,
 )
 from abcdp.privacy.unit import Unit
@@ -335,6 +336,34 @@ def learned(source: Source) -> Draft:
     return Draft(build)
 
 
+def networks(source: Source) -> Draft:
+    """Networks of any base's features: numbers that are huge, denormal or cancel, layers that saturate, every ball."""
+    inner = source.choice([waves, moments, products, histograms, mixtures, learned])(source)
+    widths = [source.choice([1, 2, 5, 16]) for _ in range(source.integer(1, 4))]
+    ball, seed = source.choice(["box", "l1", "l2"]), source.integer(0, 1 << 30)
+    wild, tiny = source.uniform(0.0, 9.5), source.choice([0.0, 3.0, 320.0])
+
+    def build(dial: float) -> Case:
+        case = inner.build(dial)
+        base = case.distance
+        assert isinstance(base, MeanDistance)
+        rng = np.random.default_rng(seed)
+        layers, inputs = [], base.width(1)
+        record = base.record_features(base.clean(np.array([[rng.uniform(*pair) for pair in case.intervals]])))[0]
+        for number, outputs in enumerate(widths):
+            weights = rng.normal(size=(inputs, outputs)) * power_of_ten(dial * wild)
+            weights *= 10.0 ** rng.uniform(-tiny * dial, 0.0, size=weights.shape)
+            biases = rng.normal(size=outputs)
+            if number == 0 and np.abs(record).max() > 0.0:  # features as large as those of one record count alike
+                weights = np.clip(weights / np.abs(record).max(), -1e9, 1e9)
+                biases -= np.clip(record @ weights, -1e9, 1e9)
+            layers.append((weights, np.clip(biases, -1e9, 1e9)))
+            inputs = outputs
+        return replace(case, distance=NetworkSummary(base, tuple(layers), ball))
+
+    return Draft(build)
+
+
 def _table(weights: FloatArray) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, weights.tolist()))
 
@@ -470,4 +499,5 @@ FAMILIES: dict[str, Callable[[Source], Draft]] = {
     "learned": learned,
     "learned on a line": learned_line,
     "clusters": clusters,
+    "networks": networks,
 }

@@ -44,6 +44,7 @@ SETTINGS = {
     "learned": 20,
     "learned on a line": 10,
     "clusters": 15,
+    "networks": 20,
 }
 EXAMPLES = 25  # of each family, by Hypothesis
 

@@ -23,6 +23,7 @@ from abcdp.distance import (
     LearnedSummary,
     MeanSummary,
     Moment,
+    NetworkSummary,
     PairedClipped,
     SummaryDistance,
 )
@@ -166,7 +167,35 @@ def declared(distance: MeanSummary, record: FloatArray) -> Vector:
     return out
 
 
+def outputs(distance: NetworkSummary, record: FloatArray) -> Vector:
+    """Return what a network makes of a record, by its definition: floats in a fixed order, then whole numbers."""
+    values = distance.base.record_features(distance.base.clean(record[None]))[0].tolist()
+    for number, (weights, biases) in enumerate(distance.layers, start=1):
+        sums = list(biases)
+        for value, row in zip(values, weights, strict=True):
+            sums = [total + value * weight for total, weight in zip(sums, row, strict=True)]
+        hidden = number < len(distance.layers)
+        values = [x / math.sqrt(1.0 + x * x) for x in sums] if hidden else sums
+    return in_ball(values, distance.ball)
+
+
+def in_ball(values: list[float], shape: str) -> Vector:
+    """Return numbers clipped to a ball of radius 1, in units that leave the sum of their squares within 62 bits."""
+    one = 1 << ((62 - (len(values) - 1).bit_length()) // 2 - 1)
+    whole = [math.floor(Fraction(min(max(x, -1.0), 1.0)) * one + Fraction(1, 2)) for x in values]
+    if shape != "box":
+        length = sum(map(abs, whole))
+        if shape == "l2":
+            squares = sum(x * x for x in whole)
+            length = math.isqrt(squares) + (math.isqrt(squares) ** 2 < squares)
+        if length > one:
+            whole = [(abs(x) * one // length) * (1 if x > 0 else -1) for x in whole]
+    return [Fraction(x, one) for x in whole]
+
+
 def features(distance: Distance, record: FloatArray) -> Vector:
+    if isinstance(distance, NetworkSummary):
+        return outputs(distance, record)
     if isinstance(distance, LearnedSummary):
         base = features(distance.base, record)
         sums = [

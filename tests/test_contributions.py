@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import abcdp
 from abcdp._kernels import compiled, plain
 from abcdp.distance import contribution
-from abcdp.distance.contribution import Boxed, Cased, Interpolated, Rounded
+from abcdp.distance.contribution import Balled, Boxed, Cased, Interpolated, Rounded
 from abcdp.mechanisms import PrivateSummary
 
 ODD = (math.nan, math.inf, -math.inf, 1e300, -1e300, 5e-324, -0.0)
@@ -36,6 +36,14 @@ def learned(base: abcdp.distance.MeanDistance, directions: int, seed: int) -> ab
     return abcdp.distance.LearnedSummary(base, tuple(map(tuple, weights)), tuple(map(tuple, limits)))
 
 
+def network(base: abcdp.distance.MeanDistance, ball: str, seed: int) -> abcdp.NetworkSummary:
+    """Return a network whose outputs often lie beyond its ball."""
+    rng, widths = np.random.default_rng(seed), (base.width(1), 9, 5, 3)
+    layers = [(3.0 * rng.normal(size=pair), rng.normal(size=pair[1])) for pair in itertools.pairwise(widths)]
+    return abcdp.NetworkSummary(base, tuple(layers), ball)
+
+
+MOMENTS = abcdp.MeanSummary([0, 1, abcdp.Moment({0: 1, 1: 1})], domain=((0, 5), (-1, 2)))
 DISTANCES = {
     "fourier": (LINE, 1),
     "fourier, 2 columns": (abcdp.MMD((0.8, 2.0), (0, 5), tolerance=1e-4), 2),
@@ -57,6 +65,11 @@ DISTANCES = {
     "learned line": (learned(LINE, 3, 1), 1),
     "learned waves": (learned(WAVES, 2, 2), 2),
     "learned bins": (learned(BINS, 2, 3), 2),
+    "network, box": (network(MOMENTS, "box", 5), 2),
+    "network, l1": (network(MOMENTS, "l1", 6), 2),
+    "network, l2": (network(WAVES, "l2", 7), 2),
+    "network of one column": (network(LINE, "l2", 8), 1),
+    "network of bins and gaps": (network(GAPS, "l1", 9), 2),
 }
 WAYS = [(name, way) for name, (distance, _) in DISTANCES.items() for way in distance.contributions]
 IDS = [f"{name}, {type(way).__name__}" for name, way in WAYS]
@@ -73,7 +86,7 @@ def records_of(name: str, count: int, seed: int = 0) -> np.ndarray:
 
 
 def test_every_way_is_among_those_tested():
-    assert {type(way) for _, way in WAYS} == {Rounded, Boxed, Cased, Interpolated}
+    assert {type(way) for _, way in WAYS} == {Rounded, Boxed, Balled, Cased, Interpolated}
     for distance, _ in DISTANCES.values():
         assert [way.enforced for way in distance.contributions][-1] is False
         assert any(way.enforced for way in distance.contributions)
@@ -136,7 +149,7 @@ class Nonsense:
         return rng.choice(odd, (len(records), self.width(1)))
 
 
-@pytest.mark.parametrize("kind", ["box", "line"])
+@pytest.mark.parametrize("kind", ["box", "line", "ball"])
 def test_whatever_the_features_are_the_clip_holds(kind):
     class Moments(Nonsense, abcdp.MeanSummary):
         pass
@@ -144,7 +157,14 @@ def test_whatever_the_features_are_the_clip_holds(kind):
     class Waves(Nonsense, abcdp.MMD):
         pass
 
-    distance = Moments([0, abcdp.Moment(0, 2)], domain=(-1, 2)) if kind == "box" else Waves(0.6, (0, 5), columns=1)
+    class Outputs(Nonsense, abcdp.NetworkSummary):
+        pass
+
+    distance = {
+        "box": lambda: Moments([0, abcdp.Moment(0, 2)], domain=(-1, 2)),
+        "line": lambda: Waves(0.6, (0, 5), columns=1),
+        "ball": lambda: Outputs(MOMENTS, network(MOMENTS, "l1", 5).layers, "l1"),
+    }[kind]()
     for way in distance.contributions[:-1]:
         vectors = way.vectors(np.random.default_rng(2).uniform(-1, 2, (400, 1)))
         gaps = np.abs(vectors[:, None] - vectors[None])

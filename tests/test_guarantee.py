@@ -103,6 +103,7 @@ OURS = [
     MEAN,
     abcdp.MeanSummary([abcdp.Histogram(0, (0.0, 1.0, 2.0)), 1], domain=[(0, 3), (0, 1)], weights=(1.0, 2.0)),
     LearnedSummary(MEAN, ((1.0,), (0.5,)), ((-20.0, 20.0),)),
+    abcdp.NetworkSummary(MEAN, ((((1.0,), (0.5,)), (0.25,)),), "l2"),
     abcdp.PairedClipped(2.0, weights=(1.0, 3.0)),
     Clipped(abcdp.MMD(np.float64(1.0), (-5, 5)), np.float64(0.3)),
     ClusterSummary(),

@@ -371,9 +371,9 @@ def test_bad_budgets_and_norms_are_refused():
 
 @pytest.mark.parametrize("block", [1, 40, 10**6])
 def test_encoding_many_datasets_is_encoding_each(block, monkeypatch):
-    from abcdp.distance import mean_summary
+    from abcdp.distance import base
 
-    monkeypatch.setattr(mean_summary, "_BLOCK", block)
+    monkeypatch.setattr(base, "_ENCODED", block)
     distance = abcdp.MeanSummary([0, abcdp.Histogram(1, (0, 1, 2)), abcdp.Moment({0: 1, 1: 2})], domain=((0, 2),) * 2)
     sets = np.random.default_rng(1).uniform(-1, 3, (7, 11, 2))
     alone = np.stack([distance.record_features(distance.clean(one)).mean(axis=0) for one in sets])

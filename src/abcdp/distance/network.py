@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -45,7 +44,8 @@ class NetworkSummary(MeanDistance):
         for each output. Numbers only: an owner computes with them and runs nobody's code.
     ball
         What outputs :math:`v` are clipped to: ``"box"``, :math:`|v_j| \le 1`; ``"l1"``, :math:`\sum_j |v_j| \le 1`;
-        ``"l2"``, :math:`\sum_j v_j^2 \le 1`. What lies outside is shrunk towards 0 (in a box, each entry by itself).
+        ``"l2"``, :math:`\sum_j v_j^2 \le 1`. Each entry is clipped to :math:`[-1, 1]` first; what then still lies
+        outside of an L1 or L2 ball is shrunk towards 0, all entries by the same factor.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def _length(values: Any) -> int:
 
 def _numbers(values: Any, number: int) -> tuple[float, ...]:
     plain = values.tolist() if isinstance(values, np.ndarray) else values
-    if not all(is_number(value) and math.isfinite(value) and abs(value) <= LARGEST_NUMBER for value in plain):
+    if not all(is_number(value) and abs(value) <= LARGEST_NUMBER for value in plain):  # NaN is no number here
         raise DistanceError(
             f"layer {number} of a network: weights and biases are finite numbers of at most {LARGEST_NUMBER:g}; "
             "rescale the features of its base."

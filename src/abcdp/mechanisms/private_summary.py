@@ -388,8 +388,9 @@ def _ways(distance: SummaryDistance, records: int, unit: Unit, sensitivity: floa
 
 def _best_of(made: list[SummaryCalibration]) -> SummaryCalibration:
     """Return the calibration with the least noise of those enforced, unless what is derived has clearly less."""
-    least = min(found.mean_squared_error for found in made)
-    worth = [found for found in made[:-1] if found.mean_squared_error <= _WORTH**2 * least and _faithful(found)]
+    derived = made[-1].mean_squared_error
+    faithful = [found for found in made[:-1] if _faithful(found)]
+    worth = [found for found in faithful if found.mean_squared_error <= _WORTH**2 * derived]
     return min(worth, key=lambda found: found.mean_squared_error, default=made[-1])
 
 
