@@ -86,6 +86,7 @@ AREAS = {
     "one dataset": ("together", "not intervals_hold and not exact_posterior"),
     "pools": ("pool", "disagree or guarantee"),
     "networks": ("neural", "damaged or made_up or noise"),
+    "learned networks": ("record_network", "anew or carry or some_are_taken"),
     "calibration check": ("calibration_check", "own_draw or discrete or unlikeliest"),
     "hostile": ("hostile_settings", ""),
     "refusals": ("distances", "refused"),

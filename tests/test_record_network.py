@@ -10,7 +10,7 @@ from scipy import stats
 
 import abcdp
 from abcdp.distance.network import NetworkSummary
-from abcdp.errors import BankError, DistanceError, UnitError
+from abcdp.errors import BankError, DistanceError, MechanismError, UnitError
 from abcdp.inference.explained import explained_by
 from abcdp.learning import programs
 from abcdp.learning import record_network as learning
@@ -55,9 +55,9 @@ def literal(monkeypatch):
 
     def run(program, folder, looks, show):
         assert program == "record_program"
-        records = np.load(folder / "records.npy")
-        settings = json.loads((folder / "settings.json").read_text())
         data = np.load(folder / "data.npz")
+        records = np.load(folder / "records.npy")[: len(data["held"])]
+        settings = json.loads((folder / "settings.json").read_text())
         rng = np.random.default_rng(7)
         sizes = [records.shape[2], *settings["hidden"], len(settings["candidates"][0]["spreads"])]
         out = {"chosen": 0, "loss": 0.0, "middle": np.zeros(sizes[-1]), "variances": np.ones(sizes[-1])}
@@ -141,6 +141,11 @@ def test_a_bank_that_keeps_records_is_encoded_anew(literal, tmp_path):
     assert written.digest == learned.bank.digest
     with pytest.raises(BankError, match="not empty; nothing was written"):
         learning.learned_network(bank, to=tmp_path / "bank", **given)
+    seen = literal["records"]
+    fresh = learning.learned_network(bank, MODEL, **given).bank
+    assert not np.array_equal(literal["records"], seen)  # a model simulates others to train on
+    assert np.array_equal(fresh.theta, bank.theta)
+    assert fresh.rows == pytest.approx(fresh.distance.encode(bank.rows.reshape(-1, RECORDS, 2)), abs=1e-12)
 
 
 def test_noise_is_what_a_release_would_carry(literal):
@@ -185,6 +190,24 @@ def test_inputs_are_the_features_of_the_bank_or_its_columns(literal):
     assert 89.9 < left < 95 < 105 < right < 110.1
 
 
+def test_draws_that_fail_are_left_out(literal):
+    """Of the spreads of inputs too, which their place holders, zeros, would make useless."""
+
+    def failing(theta, records, rng):
+        out = pairs(theta, records, rng)
+        out[theta[:, 0] > 0.5] = np.nan
+        return out
+
+    model = abcdp.Model({"correlation": stats.uniform(-0.95, 1.9)}, failing, name="pairs", missing="none")
+    with pytest.warns(abcdp.errors.SimulationWarning):
+        bank = abcdp.simulate(model, COLUMNS, draws=1200, records=RECORDS, seed=1, progress=False)
+    with pytest.warns(abcdp.errors.SimulationWarning):
+        learned = learning.learned_network(bank, model, epsilon=1.0, unit=UNIT, progress=False)
+    assert learned.bank.failed == bank.failed > 0
+    assert 500 < len(literal["records"]) < 1200
+    assert literal["records"].std(axis=(0, 1)) == pytest.approx([1.0, 1.0], abs=0.05)
+
+
 def test_what_cannot_be_learned_is_refused_by_name(literal, monkeypatch):
     bank = bank_of(COLUMNS, draws=600)
     given = {"epsilon": 1.0, "unit": UNIT, "progress": False}
@@ -192,6 +215,11 @@ def test_what_cannot_be_learned_is_refused_by_name(literal, monkeypatch):
         learning.learned_network(bank, **given)
     with pytest.raises(BankError, match="seed=-1: a whole number"):
         learning.learned_network(bank, MODEL, seed=-1, **given)
+    with pytest.raises(MechanismError, match="epsilon"):
+        learning.learned_network(bank, MODEL, epsilon=-1.0, unit=UNIT, progress=False)
+    other = abcdp.Model({"correlation": stats.uniform(-0.95, 1.9)}, lambda *given: pairs(*given)[:, :, :1])
+    with pytest.raises(BankError, match="have 1 columns, those of the bank 2"):
+        learning.learned_network(bank, other, **given)
     with pytest.raises(UnitError):
         learning.learned_network(bank, MODEL, epsilon=1.0, unit=abcdp.Unit(records=1000), progress=False)
     with pytest.raises(BankError, match="too few to train on: at least 500"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.progress import progress as progress_bar
 from abcdp._common.storage import Folder, open_folder
-from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
+from abcdp.bank import Bank, Place, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.distance import MMD, Distance, LearnedSummary, MeanDistance, MeanSummary, Moment, NetworkSummary
 from abcdp.distance.ball import Shape as Ball
 from abcdp.errors import BankError, DistanceError
@@ -72,7 +71,7 @@ class LearnedNetwork:
 
 
 def learned_network(
-    bank: Bank | str | os.PathLike[str],
+    bank: Bank | Place,
     model: Model | None = None,
     *,
     epsilon: float,
@@ -80,14 +79,15 @@ def learned_network(
     delta: float = 0.0,
     records: int | None = None,
     seed: int = 0,
-    to: str | os.PathLike[str] | None = None,
+    to: Place | None = None,
     progress: bool | None = None,
 ) -> LearnedNetwork:
     """Train a network of each record for releases at this budget, and return the bank with its summary.
 
-    A bank that keeps its records, as those of distances without a summary do, is trained on and encoded anew. Otherwise
-    the model simulates datasets for the training, and a bank of as many draws as this one, by the same seed. Inputs are
-    the features of the bank's distance, where these are made of each record by itself, as those of
+    The model simulates datasets to train on, others than the bank's, and then a bank of as many draws as this one, by
+    the same seed. A bank that keeps its records, as those of distances without a summary do, is encoded anew instead,
+    and trained on where no model is given: the network has seen its draws then, and tells a little more of them than of
+    new data. Inputs are the features of the bank's distance, where these are made of each record by itself, as those of
     :class:`abcdp.MeanSummary`; of an :class:`abcdp.MMD` and otherwise the columns on their public domain.
 
     Needs JAX (``pip install 'abcdp[neural]'``) and takes some minutes on two cores; a GPU is used where JAX sees one.
@@ -114,15 +114,17 @@ def learned_network(
         )
     if bank.header.support is None:
         raise BankError(f"training: {UNKNOWN_SUPPORT.replace('support=', 'the model a support=', 1)}")
+    mechanism = PrivateSummary(epsilon, delta)
     check_installed()
     source = _source(bank, model)
-    kinds = _candidates(source.base, PrivateSummary(epsilon, delta), bank.records if records is None else records, unit)
+    kinds = _candidates(source.base, mechanism, bank.records if records is None else records, unit)
     with tempfile.TemporaryDirectory(prefix="abcdp-learn-") as name:
         place = Path(name)
         theta = source.write(place / "records.npy", seed, progress)
         found = _Training(bank, source, theta, kinds, seed).run(place, progress)
     distance = NetworkSummary(source.base, found.layers, found.kind.ball)
-    return LearnedNetwork(source.bank_with(distance, folder, progress), found.explained, found.information)
+    made = _encoded(bank, distance, folder) if source.keeps_records else source.simulated(distance, to, progress)
+    return LearnedNetwork(made, found.explained, found.information)
 
 
 # -- what is trained on ----------------------------------------------------------------------------------------------
@@ -150,11 +152,16 @@ class _Source:
     bank: Bank
     model: Model | None
     inputs: _Inputs
-    datasets: int
+    datasets: int  # at most: those that fail are left out
 
     @property
     def base(self) -> MeanDistance:
         return self.inputs.base
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether the bank's rows are the records of its datasets."""
+        return not self.bank.distance.has_summary
 
     @property
     def larger(self) -> float:
@@ -162,7 +169,10 @@ class _Source:
         return math.sqrt(self.bank.records / len(self.inputs.kept))
 
     def write(self, path: Path, seed: int, show: bool | None) -> FloatArray:
-        """Write the inputs of all records to a file, a part at a time, and return the parameters."""
+        """Write the inputs of all records to a file, a part at a time, and return the parameters: a row each.
+
+        Where datasets failed, the file has rows beyond these.
+        """
         shape = (self.datasets, len(self.inputs.kept), len(self.inputs.middle))
         out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
         parts = self._kept() if self.model is None else self._simulated(np.random.default_rng([seed, 2]), show)
@@ -202,19 +212,17 @@ class _Source:
                     if batch.values is not None:
                         yield theta[batch.rows], batch.values
 
-    def bank_with(self, distance: NetworkSummary, folder: Folder | None, show: bool | None) -> Bank:
-        """Return the bank of this summary."""
-        bank = self.bank
-        if self.model is None:
-            return _encoded(bank, distance, folder)
+    def simulated(self, distance: NetworkSummary, to: Place | None, show: bool | None) -> Bank:
+        """Return the bank of this summary: of the draws that the bank would have by its seed."""
+        assert self.model is not None  # noqa: S101 - asked before
         return simulate(
             self.model,
             distance,
-            draws=bank.draws,
-            records=bank.records,
-            seed=bank.parts[0].seed,
-            shard=max(part.rows for part in bank.parts),
-            to=None if folder is None else str(folder),
+            draws=self.bank.draws,
+            records=self.bank.records,
+            seed=self.bank.parts[0].seed,
+            shard=max(part.rows for part in self.bank.parts),
+            to=to,
             progress=show,
         )
 
@@ -222,34 +230,39 @@ class _Source:
 def _source(bank: Bank, model: Model | None) -> _Source:
     """Return where datasets come from, and the inputs of which a network can be learned there."""
     if model is not None:
-        model.check_bank(bank)
-    if not bank.distance.has_summary:  # its rows are the records, which are there already
-        model = None
-        shards = (data for _, data in bank.shards() if data.fine.any())
-        pilot = next((_records(bank, data.filled[np.flatnonzero(data.fine)[:_PILOT]]) for data in shards), None)
-        if pilot is None:
-            raise BankError("all draws of the bank failed: there is nothing to learn from.")
-    elif model is None:
+        pilot = _pilot(bank, model)
+    elif bank.distance.has_summary:
         raise DistanceError(
             "a network is learned from records, which this bank does not keep: pass the model that simulates them."
         )
     else:
-        rng = np.random.default_rng(0)
-        made, _, error = model.run(model.draw(_PILOT, rng), bank.records, rng)
-        if made is None:
-            raise BankError(f"no dataset could be simulated: {error}.")
-        pilot = made
+        shards = (data for _, data in bank.shards() if data.fine.any())
+        pilot = next((_records(bank, data.filled[np.flatnonzero(data.fine)[:_PILOT]]) for data in shards), None)
+    if pilot is None:
+        raise BankError("all draws failed: there is nothing to learn from.")
     base = _base(bank.distance, pilot)
     features = base.record_features(base.clean(pilot.reshape(-1, pilot.shape[2])))
     spread = features.std(axis=0)
     width = len(spread)
-    most = min(_MOST_DATASETS, int(bank.fine.sum()))
-    datasets = min(most, max(_ENOUGH, _VALUES // (bank.records * width)))
+    most = int(bank.fine.sum()) if model is None else bank.draws
+    datasets = min(most, _MOST_DATASETS, max(_ENOUGH, _VALUES // (bank.records * width)))
     each = min(bank.records, max(1, _VALUES // (datasets * width)))
     # the same places in all datasets, whatever the order of records means
     kept = np.sort(np.random.default_rng(0).permutation(bank.records)[:each])
     varies = spread > 1e-9 * np.abs(features).max()
     return _Source(bank, model, _Inputs(base, features.mean(axis=0), np.where(varies, spread, 1.0), kept), datasets)
+
+
+def _pilot(bank: Bank, model: Model) -> FloatArray | None:
+    """Return some datasets of a model, those that are fine."""
+    model.check_bank(bank)
+    rng = np.random.default_rng(0)
+    with Crew(model) as crew:
+        made = Datasets(crew, model, bank.records, bank.columns, np.asarray)(model.draw(_PILOT, rng), rng)
+    found = [batch.values for batch in made if batch.values is not None]
+    if found and found[0].shape[2] != bank.columns:
+        raise BankError(f"the model's records have {found[0].shape[2]} columns, those of the bank {bank.columns}.")
+    return np.concatenate(found) if found else None
 
 
 def _records(bank: Bank, rows: FloatArray) -> FloatArray:

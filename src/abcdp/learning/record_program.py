@@ -35,6 +35,8 @@ _TOGETHER = 1 << 17  # records of held-out datasets that are looked at at once
 
 def main(folder: Path) -> None:
     """Train as the folder says, and leave the numbers there."""
+    # the owner computes with all digits: what a GPU rounds away here would be learned
+    jax.config.update("jax_default_matmul_precision", "float32")
     settings = json.loads((folder / "settings.json").read_text())
     with np.load(folder / "data.npz", allow_pickle=False) as file:
         data = {name: jnp.asarray(file[name]) for name in file.files}
