@@ -14,6 +14,7 @@ import abcdp
 import truth
 from abcdp.distance import Clipped, LearnedSummary, RecordFeatures, basis_of, code_behind, distance_from_json
 from abcdp.errors import BankError, DistanceError, UnitError
+from abcdp.ledger import Ledger
 from abcdp.privacy.unit import Unit
 
 BALLS = ("box", "l1", "l2")
@@ -315,6 +316,29 @@ def test_a_function_that_does_not_serve_is_told_before_a_bank_is_made(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: Clipped(one, 0.5), lambda one: LearnedSummary(
+    one, ((1.0,), (0.5,), (0.1,)), ((-2.0, 2.0),)
+)], ids=["bare", "clipped", "learned"])  # fmt: skip
+def test_a_function_that_is_broken_at_the_owners_is_told_before_the_charge(tmp_path, wrap):
+    """Of private records nobody would be told that all of them failed, and the budget would buy nothing."""
+    data = records_of(40)
+    abcdp.register(tmp_path / "o.db", "d", data, unit=Unit(), epsilon=9, missing="none", create=True)
+    seen = []
+
+    def broken(record):
+        seen.append(record.tolist())
+        raise FileNotFoundError("weights.pt")
+
+    made = abcdp.simulate(MODEL, wrap(features()), to=tmp_path / "bank", **SMALL)
+    bank = abcdp.Bank(tmp_path / "bank", distance=features(broken))
+    assert bank.digest == made.digest
+    with pytest.raises(DistanceError, match=r"record of zeros and for one of ones \(FileNotFoundError: weights.pt"):
+        abcdp.release(bank, data, abcdp.SparseVector(1.0, 1, 0.5), ledger=tmp_path / "o.db", dataset="d")
+    assert seen == [[0.0, 0.0], [1.0, 1.0]]  # no private record was handed to it
+    assert Ledger(tmp_path / "o.db").dataset("d").left_epsilon == 9
+    features(lambda record: embed(record) if record[0] > 0 else failing(record)).check_records(40, 40)
+
+
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
@@ -331,6 +355,7 @@ def test_a_function_that_does_not_serve_is_told_before_a_bank_is_made(tmp_path):
         (lambda: RecordFeatures(max, bounds=[(-1, 1), (-2, 2)], ball="l1"), "the same \\(-r, r\\)"),
         (lambda: RecordFeatures(max, bounds=(0, 1), batched=1), "batched=1"),
         (lambda: RecordFeatures(max, bounds=(0, 1), columns=0), "columns=0"),
+        (lambda: features().check_records(0, 5), "at least one record"),
         (lambda: features().fitted(3), "3 columns; this distance is for 2"),
         (lambda: features().clean(np.ones((4, 3))), "3 columns; this distance is for 2"),
     ],

@@ -111,6 +111,9 @@ class NetworkSummary(MeanDistance):
     def missing_columns(self) -> frozenset[int]:
         return self.base.missing_columns()
 
+    def check_records(self, records: int, per_draw: int) -> None:
+        self.base.check_records(records, per_draw)
+
     @property
     def rowwise(self) -> bool:
         return True

@@ -121,10 +121,7 @@ class RecordFeatures(MeanDistance):
             said = [self._called(part) for part in parts]
             again = [self._called(part) for part in reversed(parts)][::-1]
         except Exception as error:
-            raise DistanceError(
-                f"record features {self.name!r}: the function fails for simulated records ({type(error).__name__}: "
-                f"{error}). It is to return {len(self.limits)} numbers for every record, as many as there are bounds."
-            ) from error
+            raise self._no_service("simulated records", error) from error
         low, high = self.bounds(1)
         near = [
             np.isclose(one, two, _SAME, _SAME * (high - low), equal_nan=True)
@@ -135,6 +132,24 @@ class RecordFeatures(MeanDistance):
                 f"record features {self.name!r}: the function says something else of the same records when it is asked "
                 "again. It has to depend on the record alone: no random numbers, no memory, no layers in training mode."
             )
+
+    def check_records(self, records: int, per_draw: int) -> None:
+        """Raise too where the function fails for made-up records: for private ones nobody would be told."""
+        super().check_records(records, per_draw)
+        failed: list[Exception] = []
+        for cell in (0.0, 1.0):
+            try:
+                self._called(np.full((1, self.columns or 1), cell))
+            except Exception as error:
+                failed.append(error)
+        if len(failed) == 2:
+            raise self._no_service("a record of zeros and for one of ones", failed[-1]) from failed[-1]
+
+    def _no_service(self, what: str, error: Exception) -> DistanceError:
+        return DistanceError(
+            f"record features {self.name!r}: the function fails for {what} ({type(error).__name__}: {error}). It is to "
+            f"return {len(self.limits)} numbers for every record, as many as there are bounds."
+        )
 
     def _called(self, records: FloatArray) -> FloatArray:
         """Return what the function says of a batch, or of one record in a row of its own; raise if it is no numbers."""
