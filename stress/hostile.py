@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from abcdp.distance import (
     Moment,
     NetworkSummary,
     PairedClipped,
+    RecordFeatures,
 )
 from abcdp.privacy.unit import Unit
 
@@ -364,6 +366,39 @@ def networks(source: Source) -> Draft:
     return Draft(build)
 
 
+def own_functions(source: Source) -> Draft:
+    """Functions of a record that are anything: no numbers, huge ones, errors; bounds and balls of any size."""
+    columns, count = source.integer(1, 3), source.choice([1, 2, 7, 65])
+    intervals = [interval(source, "plain") for _ in range(columns)]
+    ball, salt = source.choice(["box", "l1", "l2"]), source.integer(0, 1 << 30)
+    places = [interval(source) for _ in range(count)]
+    size = source.uniform(-98.0, 98.0)
+
+    def build(dial: float) -> Case:
+        radius = power_of_ten(dial * size)
+        limits = [made(dial) for made in places] if ball == "box" else [(-radius, radius)] * count
+        low, high = np.array(limits).T
+
+        @functools.cache
+        def said(cells: bytes) -> FloatArray | None:
+            rng = np.random.default_rng([salt, *cells])
+            kind = rng.integers(8)
+            odd = rng.choice([math.nan, math.inf, -math.inf, 1e308, -1e308, 2.0**63, 5e-324, 0.0], count)
+            inside, ends = rng.uniform(low, high), np.where(rng.random(count) < 0.5, low, high)
+            return None if kind == 0 else ends if kind < 5 else np.where(rng.random(count) < 0.3, odd, inside)
+
+        def function(record: FloatArray) -> FloatArray:
+            found = said(record.tobytes())
+            if found is None:
+                raise ArithmeticError
+            return found
+
+        pairs = tuple(made(dial) for made in intervals)
+        return Case(RecordFeatures(function, bounds=limits, ball=ball, columns=columns, name="own"), pairs)
+
+    return Draft(build)
+
+
 def _table(weights: FloatArray) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, weights.tolist()))
 
@@ -500,4 +535,5 @@ FAMILIES: dict[str, Callable[[Source], Draft]] = {
     "learned on a line": learned_line,
     "clusters": clusters,
     "networks": networks,
+    "own functions": own_functions,
 }

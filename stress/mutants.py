@@ -76,6 +76,7 @@ AREAS = {
     "charged": ("audit", "exact_arithmetic or a_bank_are_those or beyond_the_charge or wide_summary"),
     "contributions": ("contributions", ""),
     "network": ("network", "not a_bank_a_release"),
+    "record features": ("record_features", "not jax"),
     "missing": ("missing", "not gaps_no_longer and not integers_move"),
     "kinds": ("kinds_of_noise_and_units", "weighed or goes_where or ledger or audit"),
     "baseline": ("owner", "baseline"),

@@ -45,6 +45,7 @@ SETTINGS = {
     "learned on a line": 10,
     "clusters": 15,
     "networks": 20,
+    "own functions": 15,
 }
 EXAMPLES = 25  # of each family, by Hypothesis
 

@@ -25,6 +25,7 @@ from abcdp.distance import (
     Moment,
     NetworkSummary,
     PairedClipped,
+    RecordFeatures,
     SummaryDistance,
 )
 from abcdp.distance.regime import LARGEST
@@ -179,10 +180,12 @@ def outputs(distance: NetworkSummary, record: FloatArray) -> Vector:
     return in_ball(values, distance.ball)
 
 
-def in_ball(values: list[float], shape: str) -> Vector:
-    """Return numbers clipped to a ball of radius 1, in units that leave the sum of their squares within 62 bits."""
-    one = 1 << ((62 - (len(values) - 1).bit_length()) // 2 - 1)
-    whole = [math.floor(Fraction(min(max(x, -1.0), 1.0)) * one + Fraction(1, 2)) for x in values]
+def in_ball(values: list[float], shape: str, radius: float = 1.0) -> Vector:
+    """Return numbers clipped to a ball, in units that leave the sum of their squares within 62 bits; NaN is 0."""
+    unit = Fraction(2) ** (math.frexp(radius)[1] - (62 - (len(values) - 1).bit_length()) // 2)
+    one = math.floor(Fraction(radius) / unit)
+    held = [0.0 if math.isnan(x) else min(max(x, -radius), radius) for x in values]
+    whole = [min(max(math.floor(Fraction(x) / unit + Fraction(1, 2)), -one), one) for x in held]
     if shape != "box":
         length = sum(map(abs, whole))
         if shape == "l2":
@@ -190,12 +193,26 @@ def in_ball(values: list[float], shape: str) -> Vector:
             length = math.isqrt(squares) + (math.isqrt(squares) ** 2 < squares)
         if length > one:
             whole = [(abs(x) * one // length) * (1 if x > 0 else -1) for x in whole]
-    return [Fraction(x, one) for x in whole]
+    return [x * unit for x in whole]
+
+
+def own(distance: RecordFeatures, record: FloatArray) -> Vector:
+    """Return what a function of one's own makes of a record, clipped; what it cannot say is NaN."""
+    values = [clipped(float(x), -_FARTHEST, _FARTHEST, 0.0) for x in record]
+    try:
+        said = [float(x) for x in distance.function(np.array(values, dtype=np.float64))]
+    except ArithmeticError:
+        said = [math.nan] * len(distance.limits)
+    if distance.ball != "box":
+        return in_ball(said, distance.ball, distance.limits[0][1])
+    return [clipped(x, low, high, low) for x, (low, high) in zip(said, distance.limits, strict=True)]
 
 
 def features(distance: Distance, record: FloatArray) -> Vector:
     if isinstance(distance, NetworkSummary):
         return outputs(distance, record)
+    if isinstance(distance, RecordFeatures):
+        return own(distance, record)
     if isinstance(distance, LearnedSummary):
         base = features(distance.base, record)
         sums = [

@@ -324,6 +324,7 @@ def simulate_columns(theta, records, rng):
 def test_a_bank_a_release_and_an_answer(tmp_path):
     model = abcdp.Model(prior={"shift": stats.uniform(-2, 4)}, simulator=simulate_columns)
     distance = abcdp.NetworkSummary(COLUMNS, layers_of((3, 16, 2), 7, 0.3), "l2")
+    assert repr(distance).endswith(", 3-16-2, 'l2')")
     made = abcdp.simulate(model, distance, draws=400, records=200, seed=1, to=tmp_path / "bank")
     bank = abcdp.Bank(tmp_path / "bank")
     assert bank.distance == distance
@@ -339,6 +340,19 @@ def test_a_bank_a_release_and_an_answer(tmp_path):
     learned = abcdp.learn(bank)
     assert isinstance(learned.bank.distance, LearnedSummary)
     assert learned.bank.distance.base == distance
+
+
+def test_people_are_not_shown_all_weights(capsys):
+    from abcdp.cli.output import show
+
+    distance = network(widths=(64, 64, 8))
+    show({"distance": distance.to_json()}, as_json=False)
+    text = capsys.readouterr().out
+    assert len(text) < 1000
+    assert "ball=l2" in text
+    assert "(all of it with --json)" in text
+    show({"distance": distance.to_json()}, as_json=True)
+    assert json.loads(capsys.readouterr().out)["distance"] == distance.to_json()
 
 
 def test_a_hostile_manifest_is_refused(tmp_path):

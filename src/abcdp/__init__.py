@@ -21,6 +21,7 @@ from abcdp.distance import (
     Moment,
     NetworkSummary,
     PairedClipped,
+    RecordFeatures,
 )
 from abcdp.errors import AbcdpError
 from abcdp.experiments.public import public_release
@@ -72,6 +73,7 @@ __all__ = [
     "PairedClipped",
     "Plan",
     "PrivateSummary",
+    "RecordFeatures",
     "Release",
     "Rounding",
     "SparseVector",

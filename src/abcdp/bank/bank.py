@@ -54,8 +54,8 @@ class Bank:
     path
         The folder, or its URL on any filesystem that pyarrow opens (``s3://bucket/bank``).
     distance
-        Your own :class:`~abcdp.CustomDistance`, or an object of your own class of distances, where the bank names one:
-        code is never read from a bank.
+        Your own :class:`~abcdp.CustomDistance` or :class:`~abcdp.RecordFeatures`, or an object of your own class of
+        distances, where the bank names one: code is never read from a bank.
     memory
         The bytes that reading may take, whatever the bank declares: its manifest, one shard at a time, and each array
         of all draws. A bank that takes more is refused. None is for a bank of your own.

@@ -27,6 +27,7 @@ Memory = Annotated[
     int, typer.Option(min=1, help="MiB that reading the bank may take, whatever it declares; a larger one is refused.")
 ]
 WRONG, BUG, STOPPED = 2, 3, 130
+_LONGEST = 400  # letters of a list of numbers that people are shown: the weights of a network fill many pages
 
 
 class Lines(tuple[str, ...]):
@@ -56,7 +57,10 @@ def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{harmless(str(k))}={_text(v)}" for k, v in value.items() if v is not None)
     if isinstance(value, list | tuple):
-        return harmless(", ".join(map(_text, value)) if value and isinstance(value[0], str) else str(value))
+        if value and isinstance(value[0], str):
+            return harmless(", ".join(map(_text, value)))
+        text = str(value)
+        return harmless(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... (all of it with --json)")
     return harmless(str(value))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
+from abcdp._common.checks import is_whole
 from abcdp.distance.base import Distance, MeanDistance, SummaryDistance
 from abcdp.distance.clipped import Clipped
 from abcdp.distance.clusters import ClusterSummary
@@ -18,6 +19,7 @@ from abcdp.distance.mean_summary import Histogram, MeanSummary, Moment
 from abcdp.distance.mmd import MMD
 from abcdp.distance.network import NetworkSummary
 from abcdp.distance.paired import PairedClipped
+from abcdp.distance.record_features import RecordFeatures
 from abcdp.errors import DistanceError
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "Moment",
     "NetworkSummary",
     "PairedClipped",
+    "RecordFeatures",
     "SummaryDistance",
     "basis_of",
     "certified_line",
@@ -56,19 +59,26 @@ _DECLARED: dict[str, type[Distance]] = {
         ClusterSummary,
     )
 }
+# code of the reader's own, of which a manifest has the name and the public settings
+_WORDS: dict[type[CustomDistance | RecordFeatures], str] = {
+    CustomDistance: "a custom distance",
+    RecordFeatures: "a function of records",
+}
+_NAMED = {named.kind: named for named in _WORDS}
 
 
 def basis_of(distance: Distance) -> tuple[Literal["derived", "asserted"], str]:
     """Return whether the library derives the sensitivity of a distance or somebody asserts it, and who.
 
     Derived is only what the library's own classes state, as they are: no subclasses, nothing of another class inside,
-    no attribute set over a method, and equal to the distance rebuilt from its own settings. Whoever replaces the
+    no attribute set over a method, and equal to the distance rebuilt from its own settings. (What a function of single
+    records returns is clipped, so that what :class:`RecordFeatures` states holds for every one.) Whoever replaces the
     methods of those classes themselves, or what an instance has cached, changes the library, which is not noticed here.
     """
     for part in _parts(distance):
-        if type(part) is CustomDistance:
+        if type(part) is CustomDistance or (type(part) is RecordFeatures and part.batched):
             return "asserted", part.name
-        if not _is_ours(part):
+        if not _is_ours(part) and not _is_named(part):
             return "asserted", _name(part)
     return ("derived", "") if _is_unmodified(distance) else ("asserted", f"{_name(distance)} (modified)")
 
@@ -76,10 +86,11 @@ def basis_of(distance: Distance) -> tuple[Literal["derived", "asserted"], str]:
 def code_behind(distance: Distance) -> str:
     """Return the class, not the library's, whose code a bank with this distance depends on; empty where none is.
 
-    Raises where the settings of that class cannot stand in a manifest. (A custom distance stands there by its name.)
+    Raises where the settings of that class cannot stand in a manifest. (Custom distances and record features stand
+    there by their name.)
     """
     for part in _parts(distance):
-        if not _is_ours(part) and type(part) is not CustomDistance:
+        if not _is_ours(part) and not _is_named(part):
             _settings(part)
             return _name(part)
     return ""
@@ -87,6 +98,10 @@ def code_behind(distance: Distance) -> str:
 
 def _is_ours(part: Any) -> bool:
     return type(part) in _DECLARED.values()
+
+
+def _is_named(part: Any) -> bool:
+    return type(part) in _NAMED.values()
 
 
 def _name(part: Any) -> str:
@@ -105,7 +120,7 @@ def _parts(distance: Distance) -> Iterator[Distance]:
 
 def _is_unmodified(distance: Distance) -> bool:
     try:
-        return _holds_fields_alone(distance) and distance_from_json(distance.to_json()) == distance
+        return _holds_fields_alone(distance) and distance_from_json(distance.to_json(), distance) == distance
     except (DistanceError, TypeError):
         return False
 
@@ -114,7 +129,7 @@ def _holds_fields_alone(value: Any) -> bool:
     """Return whether a value, and what is inside of it, has no attributes beside its settings and what it caches."""
     if isinstance(value, tuple):
         return all(map(_holds_fields_alone, value))
-    if not is_dataclass(value):
+    if not is_dataclass(value) or callable(value):  # a function of one's own is what it is
         return True
     names = {field.name for field in fields(value)}
     added = set(getattr(value, "__dict__", ())) - names
@@ -161,9 +176,9 @@ def _other_settings(values: Any, own: Distance) -> DistanceError:
 def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
     """Return the distance that a manifest declares.
 
-    A custom distance, or one of a class that is not the library's, is code, which never travels: the manifest only
-    names it, and the reader passes an `own` distance of that name or with those settings (or one that holds it, such
-    as the same clipped, where the manifest says so).
+    A custom distance, record features, or a distance of a class that is not the library's, is code, which never
+    travels: the manifest only names it, and the reader passes an `own` distance of that name or with those settings (or
+    one that holds it, such as the same clipped, where the manifest says so).
     """
     if isinstance(values, Distance):
         return values  # a part that was found before
@@ -172,7 +187,7 @@ def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
     _check_nesting(values)
     settings = dict(values)
     kind = settings.pop("type")
-    foreign = own is not None and not _is_ours(own) and type(own) is not CustomDistance
+    foreign = own is not None and not _is_ours(own) and not _is_named(own)
     if own is not None and foreign and _settings(own) == values:
         return own
     inner = _inner_setting(kind)
@@ -182,13 +197,8 @@ def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
             raise DistanceError("distance 'clipped': one clip is enough; give the smaller one.")
         holds = own is not None and _is_ours(own) and own.kind == kind
         settings[inner] = distance_from_json(part, getattr(own, inner) if holds else own)
-    if kind == CustomDistance.kind:
-        if not isinstance(own, CustomDistance) or own.name != settings.get("name"):
-            raise DistanceError(
-                f"the bank names a custom distance {settings.get('name')!r}, which is code and not in the bank; "
-                "pass your own: Bank(path, distance=CustomDistance(..., name=...))."
-            )
-        return own.fitted(settings["columns"]) if isinstance(settings.get("columns"), int) else own
+    if kind in _NAMED:
+        return _own_named(values, own)
     if kind not in _DECLARED:
         if own is not None and foreign:
             raise _other_settings(values, own)
@@ -197,6 +207,21 @@ def distance_from_json(values: Any, own: Distance | None = None) -> Distance:
             "along: Bank(path, distance=...)."
         )
     return _DECLARED[kind].from_json(settings)
+
+
+def _own_named(values: dict[str, Any], own: Distance | None) -> Distance:
+    """Return the reader's own distance that a manifest only names, once its public settings are the same."""
+    wanted = _NAMED[values["type"]]
+    if not isinstance(own, wanted) or own.name != values.get("name"):
+        raise DistanceError(
+            f"the bank names {_WORDS[wanted]} {values.get('name')!r}, which is code and not in the bank; pass your "
+            f"own: Bank(path, distance={wanted.__name__}(..., name=...))."
+        )
+    columns = values.get("columns")
+    found = own.fitted(columns) if is_whole(columns) else own
+    if found.to_json() != values:
+        raise _other_settings(values, found)
+    return found
 
 
 def _inner_setting(kind: str) -> str:

@@ -89,6 +89,9 @@ class LearnedSummary(MeanDistance):
     def missing_columns(self) -> frozenset[int]:
         return self.base.missing_columns()
 
+    def check_records(self, records: int, per_draw: int) -> None:
+        self.base.check_records(records, per_draw)
+
     @property
     def rowwise(self) -> bool:
         return self.base.rowwise

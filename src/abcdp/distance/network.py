@@ -87,6 +87,10 @@ class NetworkSummary(MeanDistance):
             inputs = len(layers[-1][1])
         object.__setattr__(self, "layers", tuple(layers))
 
+    def __repr__(self) -> str:
+        widths = [self.base.width(1), *(len(biases) for _, biases in self.layers)]
+        return f"NetworkSummary({self.base!r}, {'-'.join(map(str, widths))}, {self.ball!r})"  # not all of its numbers
+
     @functools.cached_property
     def _arrays(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
         return tuple((np.array(weights), np.array(biases)) for weights, biases in self.layers)
@@ -106,6 +110,9 @@ class NetworkSummary(MeanDistance):
 
     def missing_columns(self) -> frozenset[int]:
         return self.base.missing_columns()
+
+    def check_records(self, records: int, per_draw: int) -> None:
+        self.base.check_records(records, per_draw)
 
     @property
     def rowwise(self) -> bool:

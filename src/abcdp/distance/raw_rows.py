@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp.distance.base import MOST_COLUMNS, Distance, Norm, as_records
 from abcdp.distance.regime import LARGEST
 from abcdp.errors import DistanceError, UnitError
@@ -29,14 +30,24 @@ class RawRows(Distance):
         return -edge, edge
 
     def reference(self, data: npt.ArrayLike) -> FloatArray:
-        return np.clip(np.nan_to_num(as_records(data, self.columns), nan=0.0), -LARGEST, LARGEST)
+        return finite_records(data, self.columns)
 
     def _fit_columns(self, columns: int) -> None:
-        if not 1 <= columns <= MOST_COLUMNS:
-            raise DistanceError(f"columns={columns}: from 1 to {MOST_COLUMNS} are supported.")
-        if self.columns not in (None, columns):
-            raise DistanceError(f"the simulator returns {columns} columns; this distance is for {self.columns}.")
+        fit_columns(self.columns, columns)
 
     def _no_l1(self, norm: Norm) -> None:
         if norm != 2:
             raise UnitError(f"a {self.kind!r} distance has no summary, hence no L1 sensitivity.")
+
+
+def finite_records(data: npt.ArrayLike, columns: int | None) -> FloatArray:
+    """Return records with 0 in the place of NaN and without numbers too large to compute with."""
+    return np.clip(np.nan_to_num(as_records(data, columns), nan=0.0), -LARGEST, LARGEST)
+
+
+def fit_columns(known: int | None, columns: int) -> None:
+    """Raise unless records of so many columns are supported, and are those that a distance is for."""
+    if not is_whole(columns, 1, MOST_COLUMNS):
+        raise DistanceError(f"columns={columns!r}: from 1 to {MOST_COLUMNS} are supported.")
+    if known not in (None, columns):
+        raise DistanceError(f"the simulator returns {columns} columns; this distance is for {known}.")
