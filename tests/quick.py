@@ -66,7 +66,11 @@ QUICK = {
         "test_local.py::test_coordinates_go_forth_and_back_and_make_the_prior_normal",
         "test_local.py::test_it_never_simulates_more_than_allowed_and_goes_by_the_bank_where_that_is_little",
     ],
-    "learning": ["test_learning.py::test_combinations_of_cases_have_their_exact_diameter"],
+    "learning": [
+        "test_learning.py::test_combinations_of_cases_have_their_exact_diameter",
+        "test_record_network.py::test_noise_is_what_a_release_would_carry",
+        "test_record_network.py::test_a_bank_that_keeps_records_is_encoded_anew",
+    ],
     "ledger": [
         "test_golden.py::test_the_ledger_verifies_and_shows_its_budgets",
         "test_golden.py::test_the_ledger_goes_on",
@@ -81,7 +85,7 @@ QUICK = {
         "test_nearest.py::test_impossible_settings_are_named",
         "test_private_summary.py::test_all_entries_can_cross_a_grid_line_at_once",
     ],
-    "models": ["test_epidemic.py", "test_model.py"],
+    "models": ["test_epidemic.py", "test_model.py", "test_patients.py"],
     "owner": [
         "test_owner.py::test_a_release_from_end_to_end",
         "test_owner.py::test_the_same_request_returns_the_same_bytes_and_costs_once",
