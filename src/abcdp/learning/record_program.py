@@ -25,9 +25,7 @@ from abcdp.inference.flow import Shape
 from abcdp.learning.flow_program import DRAWN, Arrays, first_arrays, log_density
 
 _RATE, _DECAY, _LARGEST = 3e-3, 1e-4, 5.0  # of Adam's steps: the first, the weights' decay, the longest gradient
-_FOLLOWS = (
-    0.02  # of what a step sees goes into the running mean and variance of the dataset means, less as steps shrink
-)
+_FOLLOWS = 0.02  # of what a step sees of means goes into their running mean and variance, less as steps shrink
 _POWERS = {"box": 0.0, "l2": 0.5, "l1": 1.0}  # of their number, by which outputs of equal size in a ball are smaller
 _REPEATS = 4  # of each held-out dataset, each with noise of its own
 _TOGETHER = 1 << 17  # records of held-out datasets that are looked at at once
@@ -50,7 +48,7 @@ def main(folder: Path) -> None:
     ]
     best = int(np.argmin(tried)) if tried else 0
     found, loss = trainers[best].train(jax.random.fold_in(key, len(tried)), settings["steps"], settings["looks"])
-    out: Arrays = {"chosen": best, "tried": tried, "loss": loss, "means": trainers[best].means(found["layers"])}
+    out: Arrays = {"chosen": best, "loss": loss, "means": trainers[best].means(found["layers"])}
     out |= {"middle": found["seen"][0], "variances": found["seen"][1]} | found["head"]
     for number, (weights, bias) in enumerate(found["layers"]):
         out |= {f"weights_{number}": weights, f"bias_{number}": bias}
