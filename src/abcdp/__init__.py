@@ -20,6 +20,7 @@ from abcdp.distance import (
     MeanSummary,
     Moment,
     PairedClipped,
+    Table,
 )
 from abcdp.errors import AbcdpError
 from abcdp.experiments.public import public_release
@@ -75,6 +76,7 @@ __all__ = [
     "SparseVector",
     "Stages",
     "Subsample",
+    "Table",
     "Trained",
     "Unit",
     "__version__",

@@ -17,6 +17,7 @@ from abcdp.distance.learned import LearnedSummary, certified_line
 from abcdp.distance.mean_summary import Histogram, MeanSummary, Moment
 from abcdp.distance.mmd import MMD
 from abcdp.distance.paired import PairedClipped
+from abcdp.distance.table import Table
 from abcdp.errors import DistanceError
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Moment",
     "PairedClipped",
     "SummaryDistance",
+    "Table",
     "basis_of",
     "certified_line",
     "code_behind",
@@ -51,6 +53,7 @@ _DECLARED: dict[str, type[Distance]] = {
         PairedClipped,
         Clipped,
         ClusterSummary,
+        Table,
     )
 }
 

@@ -6,7 +6,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -23,8 +23,23 @@ if TYPE_CHECKING:
 Norm = Literal[1, 2]
 
 _HELD = 1 << 22  # features of simulated records held at once
+_ENCODED = 1 << 18  # and when datasets are encoded
 ROUNDING = 2.0**-53
+NUMBER, DATES, LEVELS, YES_NO = "number", "dates", "levels", "yes/no"  # kinds of columns
 MOST_COLUMNS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSaid:
+    """What a distance says in public of a column of the records: its name, an origin of dates, levels in their order.
+
+    Its numbers are the values themselves, days since the origin, places among the levels, or 0 for no and 1 for yes.
+    """
+
+    name: str
+    kind: str
+    origin: str = ""
+    levels: tuple[str, ...] = ()
 
 
 class Distance(abc.ABC):
@@ -66,6 +81,11 @@ class Distance(abc.ABC):
         Under a finite change of such a column an empty cell of a record is empty in a neighbour too.
         """
         return frozenset()
+
+    def columns_said(self) -> tuple[ColumnSaid, ...]:
+        """Return what it, or the distance inside of it, says of the columns of a record; nothing where it does not."""
+        inside = getattr(self, self.inner) if self.inner else None
+        return inside.columns_said() if isinstance(inside, Distance) else ()
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
@@ -182,6 +202,18 @@ class MeanDistance(SummaryDistance):
     @abc.abstractmethod
     def clean(self, data: npt.ArrayLike) -> FloatArray:
         """Return records as an array with NaN replaced and values clipped to the public domain."""
+
+    def encode(self, sets: FloatArray) -> FloatArray:
+        """Return the mean of the features of each simulated dataset's records, in floating point."""
+        count, records, columns = sets.shape
+        width = self.width(records)
+        together = max(1, _ENCODED // (records * width))
+        out = np.empty((count, width))
+        for start in range(0, count, together):
+            block = sets[start : start + together]
+            features = self.record_features(self.clean(block.reshape(-1, columns)))
+            out[start : start + together] = features.reshape(len(block), records, -1).mean(axis=1)
+        return out
 
     @abc.abstractmethod
     def diameter(self, change: float | tuple[float, ...], norm: Norm) -> float:

@@ -25,7 +25,6 @@ Change = float | tuple[float, ...]
 
 _MOST_CASES = 512
 _MOST_SLOPES = 100_000  # moments times columns
-_BLOCK = 1 << 18  # features held at once when simulated datasets are encoded
 
 
 def _nearest_float(value: Fraction) -> float:
@@ -364,17 +363,6 @@ class MeanSummary(MeanDistance):
         ends = itertools.accumulate((f.bins if isinstance(f, Histogram) else 1 for f in self.features), initial=0)
         places = zip(self.features, itertools.pairwise(ends), strict=True)
         return tuple(slice(*pair) for feature, pair in places if isinstance(feature, Histogram))
-
-    def encode(self, sets: FloatArray) -> FloatArray:
-        count, records, columns = sets.shape
-        width = self.width(records)
-        together = max(1, _BLOCK // (records * width))
-        out = np.empty((count, width))
-        for start in range(0, count, together):
-            block = sets[start : start + together]
-            features = self.record_features(self.clean(block.reshape(-1, columns)))
-            out[start : start + together] = features.reshape(len(block), records, -1).mean(axis=1)
-        return out
 
     def feature_error(self) -> float:
         # a rounding for each factor, and one each for the weight and the extent
