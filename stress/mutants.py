@@ -75,6 +75,8 @@ AREAS = {
     "streams": ("audit", "in_other_ways"),
     "charged": ("audit", "exact_arithmetic or a_bank_are_those or beyond_the_charge or wide_summary"),
     "contributions": ("contributions", ""),
+    "tables": ("table", "further_apart or limited or stay_within or enforced"),
+    "files of tables": ("table", "refused_before or file_counts"),
     "missing": ("missing", "not gaps_no_longer and not integers_move"),
     "kinds": ("kinds_of_noise_and_units", "weighed or goes_where or ledger or audit"),
     "baseline": ("owner", "baseline"),
