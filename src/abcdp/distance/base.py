@@ -259,6 +259,18 @@ class MeanDistance(SummaryDistance):
         """Return the groups of features of which exactly one is not 0 and always has the same value."""
         return ()
 
+    def ends_along(self, weights: FloatArray) -> FloatArray:
+        """Return for each combination of features, a column of weights, a pair (low, high) that no record leaves."""
+        low, high = self.bounds(1)
+        ends = np.sort([low[:, None] * weights, high[:, None] * weights], axis=0)
+        total = np.zeros((weights.shape[1], 2))
+        alone = np.ones(len(weights), dtype=bool)
+        for group in self.one_of():
+            has = high[group, None] * weights[group]
+            total += np.stack([has.min(axis=0), has.max(axis=0)], axis=1)
+            alone[group] = False
+        return np.asarray(total + ends[:, alone].sum(axis=1).T)
+
     @functools.cached_property
     def contributions(self) -> tuple[Contribution, ...]:
         """The ways in which a record can become integers, the last of them for settings and units of every kind."""

@@ -229,6 +229,10 @@ class Table(MeanDistance):
         ends = itertools.pairwise(itertools.accumulate((part.width for part in self._parts), initial=0))
         return tuple(slice(*pair) for part, pair in zip(self._parts, ends, strict=True) if part.exclusive)
 
+    def ends_along(self, weights: FloatArray) -> FloatArray:
+        rows = np.split(weights, list(itertools.accumulate(part.width for part in self._parts))[:-1])
+        return np.asarray(sum(part.ends(own) for part, own in zip(self._parts, rows, strict=True)))
+
     # -- how far a record moves them -----------------------------------------------------------------------------------
 
     def diameter(self, change: Change, norm: Norm) -> float:

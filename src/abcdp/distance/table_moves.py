@@ -23,7 +23,19 @@ import numpy as np
 from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.distance.base import MeanDistance, Norm
 from abcdp.distance.contribution import Contribution
-from abcdp.distance.table_parts import HALF, Cells, Column, Part, Powers, Product, Reach, Within, powers_of, weight_of
+from abcdp.distance.table_parts import (
+    HALF,
+    Cells,
+    Column,
+    Part,
+    Powers,
+    Product,
+    Reach,
+    Within,
+    powers_of,
+    stray_of,
+    weight_of,
+)
 
 _POINTS = {1: 513, 2: 31, 3: 9, 4: 5}  # grid points along each of so many numbers: odd, so that 0 is one of them
 _MOST_SWITCHED = 8  # columns with numbers within their cells, of which all choices are gone through
@@ -150,7 +162,7 @@ def _on_grid(setting: Setting, norm: Norm) -> float:
         for power, column in zip(exponents, powers_of(values, exponents).T, strict=True):
             total += np.abs(column[:, None] - column) ** norm
             spans.append(min(1.0, weight_of(power) * power * step) ** norm)
-            strays.append(_stray(power, gap))
+            strays.append(stray_of(power, gap))
         half = HALF * values
         total += stay * np.abs(half[:, None] - half) ** norm
         total += other * (np.abs(half[:, None]) ** norm + np.abs(half) ** norm)
@@ -178,11 +190,6 @@ def _with_gaps(total: FloatArray, z: list[FloatArray], gaps: tuple[bool, ...]) -
                 rows[record] &= values == 0.0
         found = max(found, float(total[np.ix_(*rows)].max()) + sum(record is not None for record in choice))
     return found
-
-
-def _stray(power: int, gap: float) -> float:
-    """Return how far a weighted power of z is from straight lines between points of that distance."""
-    return weight_of(power) * power * (power - 1) * gap**2 / 8.0
 
 
 # -- enforced: over all integers that a record can become --------------------------------------------------------------
@@ -290,7 +297,7 @@ class Jointed(Contribution):
     def _together(self, numbers: Numbers, same: Counts, differ: Counts, norm: Norm) -> int:
         """Bound the move of integers that products join: each is so near to a feature at the z where its rows meet."""
         rounding = math.ldexp(2.0, -self.bits)
-        errors = [_stray(power, 2.0 / _ROWS) + rounding for powers in numbers.powers for power in powers]
+        errors = [stray_of(power, 2.0 / _ROWS) + rounding for powers in numbers.powers for power in powers]
         errors += [rounding] * (sum(same) + 2 * sum(differ))
         errors += [math.ldexp(4.0, _SHORT - self.bits)] * len(numbers.products)
         found = _certified(numbers, same, differ, (2.0,) * len(numbers.columns), norm)

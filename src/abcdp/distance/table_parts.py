@@ -18,6 +18,7 @@ from abcdp.distance.regime import Interval
 
 HALF = 0.5  # the weight of odd powers, which have twice the range of even ones
 MISSING = "missing"
+_POINTS = 513  # along z, where combinations of powers are looked at
 
 
 def weight_of(power: int) -> float:
@@ -101,6 +102,12 @@ class Part(abc.ABC):
     def spans(self, reach: Reach) -> list[float]:
         """Return how far each feature can move."""
 
+    def ends(self, weights: FloatArray) -> FloatArray:
+        """Return for each column of weights a pair that the combination of the features stays between."""
+        low, high = np.array(self.bounds()).T
+        ends = np.sort([low[:, None] * weights, high[:, None] * weights], axis=0)
+        return np.asarray(ends.sum(axis=1).T)
+
     @abc.abstractmethod
     def fill(self, out: FloatArray, z: Mapping[int, FloatArray], cells: Mapping[int, IntArray]) -> None:
         """Write the features of records into zeros, from the scaled numbers and the cells of their columns."""
@@ -145,6 +152,10 @@ class Cells(Part):
     def spans(self, reach: Reach) -> list[float]:
         return [float(any(reach.crosses[column] for column in self.columns))] * self.width
 
+    def ends(self, weights: FloatArray) -> FloatArray:
+        cases = np.concatenate([np.zeros((1, weights.shape[1])), weights]) if self.width == 1 else weights
+        return np.stack([cases.min(axis=0), cases.max(axis=0)], axis=1)
+
     def fill(self, out: FloatArray, z: Mapping[int, FloatArray], cells: Mapping[int, IntArray]) -> None:
         place = self.place(cells)
         if self.width == 1:
@@ -174,6 +185,11 @@ class Powers(Part):
     def spans(self, reach: Reach) -> list[float]:
         return [min(1.0, weight_of(power) * power * reach.far[self.column]) for power in self.powers]
 
+    def ends(self, weights: FloatArray) -> FloatArray:
+        values = powers_of(np.linspace(-1.0, 1.0, _POINTS), self.powers) @ weights
+        strays = np.array([stray_of(power, 2.0 / (_POINTS - 1)) for power in self.powers]) @ np.abs(weights)
+        return np.stack([values.min(axis=0) - strays, values.max(axis=0) + strays], axis=1)
+
     def fill(self, out: FloatArray, z: Mapping[int, FloatArray], cells: Mapping[int, IntArray]) -> None:
         out[:] = powers_of(z[self.column], self.powers)
 
@@ -200,6 +216,10 @@ class Within(Part):
     def spans(self, reach: Reach) -> list[float]:
         stays = HALF * reach.far[self.number]
         return [max(HALF, stays) if reach.crosses[self.column] else stays] * self.count
+
+    def ends(self, weights: FloatArray) -> FloatArray:
+        most = HALF * np.abs(weights).max(axis=0)
+        return np.stack([-most, most], axis=1)
 
     def fill(self, out: FloatArray, z: Mapping[int, FloatArray], cells: Mapping[int, IntArray]) -> None:
         out[np.arange(len(out)), cells[self.column]] = HALF * z[self.number]
@@ -238,6 +258,11 @@ def powers_of(z: FloatArray, powers: Sequence[int]) -> FloatArray:
             product, power = product * z, power + 1
         out[:, column] = weight_of(wanted) * product
     return out
+
+
+def stray_of(power: int, gap: float) -> float:
+    """Return how far a weighted power of z is at most from straight lines between points of that distance."""
+    return weight_of(power) * power * (power - 1) * gap**2 / 8.0
 
 
 def parts_of(columns: Sequence[Column], pairs: Sequence[tuple[int, int]]) -> tuple[Part, ...]:
