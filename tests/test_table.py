@@ -423,7 +423,7 @@ def test_the_example_of_the_page_runs(tmp_path, monkeypatch, capsys):
         ({"categories": {"ward": ["B", "A", "C"], "smokes": ["no", "yes"]}}, "'ward'.*levels B, A, C.*levels A, B, C"),
         ({"categories": {"ward": ["A", "B", "C", "D"], "smokes": ["no", "yes"]}}, "levels A, B, C, D, in this order"),
         ({"categories": {"ward": ["A", "B", "C"], "smokes": ["yes", "no"]}}, "'smokes'.*takes 0 for no and 1 for yes"),
-        ({"dates": {"onset": "2023-12-31"}}, "'onset'.*origin 2023-12-31.*days since 2024-01-01"),
+        ({"dates": {"onset": "2023-12-31"}}, "'onset' is read as days since 2023-12-31.*days since 2024-01-01"),
         ({"columns": ["ward", "age", "smokes", "onset"]}, "has the columns ward, age.*simulations age, ward"),
         ({"missing": {"onset": 0, "*": "none"}}, "empty cells of column 'onset' count as 0"),
     ],
@@ -456,6 +456,16 @@ def test_a_column_of_other_words_is_refused(bank, csv):
         answer(bank, csv)
 
 
+def test_the_baseline_reads_a_file_as_the_bank_does(bank, csv):
+    said = {key: value for key, value in TABLES["patients"].reading.items() if key != "missing"}
+    assert len(abcdp.rejection(bank, csv, nearest=5, **said).accepted) == 5
+    other = said | {"categories": {"ward": ["B", "A", "C"], "smokes": ["no", "yes"]}}
+    with pytest.raises(DataError, match=r"'ward' is read with the levels B, A, C.*as the bank's Table does"):
+        abcdp.rejection(bank, csv, nearest=5, **other)
+    with pytest.raises(DataError, match=r"the data have the columns ward, age.*columns="):
+        abcdp.rejection(bank, csv, nearest=5, **said | {"columns": ["ward", "age", "smokes", "onset"]})
+
+
 @pytest.mark.parametrize("words", [("No", "Yes"), ("false", "true"), ("n", "y"), ("0", "1")])
 def test_yes_and_no_have_many_spellings(bank, csv, words):
     text = csv.read_text().replace(",no,", f",{words[0]},").replace(",yes,", f",{words[1]},")
@@ -468,7 +478,7 @@ def test_numbers_of_which_nothing_is_said_get_a_word(bank, csv):
     for level, ward in enumerate("ABC"):
         csv.write_text(csv.read_text().replace(f",{ward},", f",{level},"))
     register(csv, categories={"smokes": ["no", "yes"]})
-    with pytest.warns(DataWarning, match=r"what the numbers of column 'ward' stand for.*levels A, B, C"):
+    with pytest.warns(DataWarning, match=r"numbers of column 'ward' stand for is not said; the bank.*levels A, B, C"):
         answer(bank, csv)
 
 

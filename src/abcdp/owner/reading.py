@@ -7,7 +7,6 @@ as its registration did.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
@@ -16,7 +15,7 @@ from typing import Any
 from abcdp._common.dates import days_since, moment
 from abcdp._common.missing import WAYS, Rules, as_rules, rules_from_json
 from abcdp.distance.base import DATES, LEVELS, NUMBER, YES_NO, ColumnSaid
-from abcdp.errors import DataError, DataWarning
+from abcdp.errors import DataError
 
 _NO_AND_YES = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("0", "1"))
 _FORM = ("columns", "separator", "decimal")  # of the file alone: another file may hold the same records otherwise
@@ -145,43 +144,39 @@ class Reading:
                     "the records as the registration did, from the ledger: leave them out."
                 )
 
-    def check_bank(self, said: Sequence[ColumnSaid], dataset: str) -> None:
-        """Raise where a bank's distance says another origin or other levels of a column than the registration did.
-
-        Where the registration says nothing of a column, its cells are numbers: those of levels or days, it is hoped,
-        and that is said.
-        """
-        doubtful = []
-        for column in said:
+    def disagreement(self, bank: Sequence[ColumnSaid]) -> str:
+        """Return in words which column a bank takes for something else than it was read as; nothing where none is."""
+        for column in bank:
             here = self._kind(column.name)
-            if here == column.kind == DATES and moment(self.dates[column.name]) == moment(column.origin):
-                continue
-            if here == column.kind == LEVELS and self.categories[column.name] == column.levels:
-                continue
-            if here == LEVELS and column.kind == YES_NO and _are_no_and_yes(self.categories[column.name]):
-                continue
-            if here == NUMBER:
-                if column.kind in (DATES, LEVELS):
-                    doubtful.append(column)
-                continue
-            raise DataError(
-                f"column {column.name!r} of dataset {dataset!r} was registered {self._in_words(column.name)}; the bank "
-                f"{_counted_as(column)}. Nothing was charged. Ask for a bank whose Table says the same of it."
-            )
-        if doubtful and self.spoken_of:
-            warnings.warn(
-                f"the registration of dataset {dataset!r} does not say what the numbers of column "
-                f"{doubtful[0].name!r} stand for; the bank {_counted_as(doubtful[0])}.",
-                DataWarning,
-                stacklevel=5,
-            )
+            same = here in (column.kind, NUMBER)
+            if here == column.kind == DATES:
+                same = moment(self.dates[column.name]) == moment(column.origin)
+            elif here == column.kind == LEVELS:
+                same = self.categories[column.name] == column.levels
+            elif here == LEVELS and column.kind == YES_NO:
+                same = _are_no_and_yes(self.categories[column.name])
+            if not same:
+                return f"column {column.name!r} is read {self._in_words(column.name)}; the bank {_taken_for(column)}"
+        return ""
+
+    def unsaid(self, bank: Sequence[ColumnSaid]) -> str:
+        """Return in words of which column with names it is not said what its numbers stand for; nothing where none is.
+
+        They are hoped to be those of levels or days. An array has no names, so that nothing could be said of it.
+        """
+        for column in bank:
+            if self.spoken_of and self._kind(column.name) == NUMBER and column.kind in (DATES, LEVELS):
+                return (
+                    f"what the numbers of column {column.name!r} stand for is not said; the bank {_taken_for(column)}"
+                )
+        return ""
 
     def _kind(self, column: str) -> str:
         return DATES if column in self.dates else LEVELS if column in self.categories else NUMBER
 
     def _in_words(self, column: str) -> str:
         if column in self.dates:
-            return f"as dates with the origin {self.dates[column]}"
+            return f"as days since {self.dates[column]}"
         return f"with the levels {', '.join(self.categories[column])}, in this order"
 
     def after(self, registered: Reading) -> Reading:
@@ -190,7 +185,7 @@ class Reading:
         return replace(registered, **form)
 
 
-def _counted_as(column: ColumnSaid) -> str:
+def _taken_for(column: ColumnSaid) -> str:
     """Return in words what a bank takes the numbers of a column for."""
     if column.kind == DATES:
         return f"takes its numbers for days since {column.origin}"

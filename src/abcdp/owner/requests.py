@@ -404,12 +404,19 @@ def _check_columns(bank: Bank, entry: Dataset) -> None:
     reading = Reading.from_json(entry.reading)
     _check_names(bank, reading.columns, entry.name)
     there = bank.header.column_names
-    if there and (other := sorted({*reading.dates, *reading.categories} - set(there))):
+    if there and (unknown := sorted({*reading.dates, *reading.categories} - set(there))):
         raise DataError(
-            f"dataset {entry.name!r} was registered with a column {other[0]!r}; the bank's simulations have the "
+            f"dataset {entry.name!r} was registered with a column {unknown[0]!r}; the bank's simulations have the "
             f"columns {', '.join(there)}. Nothing was charged. Ask for a bank with the columns of the dataset."
         )
-    reading.check_bank(bank.distance.columns_said(), entry.name)
+    said = bank.distance.columns_said()
+    if other := reading.disagreement(said):
+        raise DataError(
+            f"dataset {entry.name!r}, as it was registered: {other}. Nothing was charged. Ask for a bank whose Table "
+            "says the same of it."
+        )
+    if doubt := reading.unsaid(said):
+        warnings.warn(f"dataset {entry.name!r}, as it was registered: {doubt}.", DataWarning, stacklevel=4)
 
 
 def _check_names(bank: Bank, here: tuple[str, ...], dataset: str) -> None:
