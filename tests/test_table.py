@@ -20,6 +20,7 @@ from abcdp.audit.settings import settings_for, simulated_bank
 from abcdp.cli.public import _distance
 from abcdp.distance import basis_of, distance_from_json
 from abcdp.distance.contribution import Boxed, Cased
+from abcdp.distance.narrowing import narrowed_distance
 from abcdp.distance.table_moves import Jointed
 from abcdp.errors import BankError, DataError, DataWarning, DistanceError, ModelError, UnitError
 from abcdp.mechanisms import PrivateSummary
@@ -60,10 +61,6 @@ TABLES = {
 }
 
 
-def domains(table):
-    return [(column.low, column.high) for column in table._columns]
-
-
 def values_of(table, column, fine=9):
     """Return values of a column that tell all it can do: a grid, the sides of all cuts, what lies beyond, a gap."""
     one = table._columns[column]
@@ -74,7 +71,7 @@ def values_of(table, column, fine=9):
 
 def records_of(table, count, seed=0):
     rng = np.random.default_rng(seed)
-    data = np.column_stack([rng.uniform(low - 0.2 * (high - low), high, count) for low, high in domains(table)])
+    data = np.column_stack([rng.uniform(low - 0.2 * (high - low), high, count) for low, high in table.domain])
     for number, column in enumerate(table._columns):
         if column.cuts and not column.moments:
             data[:, number] = np.round(data[:, number])
@@ -230,7 +227,7 @@ def test_no_pair_of_records_is_further_apart_than_stated_and_some_are_nearly_so(
 def test_a_limited_change_moves_no_more_than_stated(name, norm):
     """By column, where some may do anything and some may not move; and of the record as a whole."""
     table, rng = TABLES[name], np.random.default_rng(3)
-    widths = np.array([high - low for low, high in domains(table)])
+    widths = np.array([high - low for low, high in table.domain])
     limited = tuple(float(width) * 0.1 if i % 2 == 0 else INF for i, width in enumerate(widths))
     one_alone = tuple(0.02 * float(width) if i == 0 else 0.0 for i, width in enumerate(widths))
     for change in (limited, one_alone, 0.05):
@@ -508,6 +505,23 @@ def test_a_model_and_its_table_agree(tmp_path):
     (tmp_path / "bank" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BankError, match="column_names are not the columns of the distance"):
         abcdp.Bank(tmp_path / "bank")
+
+
+def test_a_table_is_narrowed_in_its_numbers_alone():
+    table = abcdp.Table(PATIENTS | {"dose": (0, 100)}, bins={"onset": 4, "dose": 5}, missing=["onset"])
+    rng = np.random.default_rng(6)
+    few = [rng.normal(50, 3, 999), rng.integers(0, 3, 999), rng.integers(0, 2, 999), rng.normal(90, 60, 999)]
+    narrow = narrowed_distance(table, np.column_stack([*few, rng.uniform(20, 30, 999)]))
+    assert narrow.columns[1:4] == table.columns[1:4]
+    assert [(one.name, one.origin, one.levels) for one in narrow.columns_said()] == [
+        (one.name, one.origin, one.levels) for one in table.columns_said()
+    ]
+    assert narrow.domain[0] == pytest.approx((39, 61), abs=3)
+    assert narrow.domain[4] == pytest.approx((19, 31), abs=0.1)
+    assert len(dict(narrow.bins)["onset"]) == 5
+    assert all(0 <= edge <= 181 for edge in dict(narrow.bins)["onset"])
+    same = np.column_stack([*few[:3], np.full(999, NAN), np.full(999, 7.0)])
+    assert narrowed_distance(table, same).bins == table.bins
 
 
 # -- settings that make no sense, or are hostile -----------------------------------------------------------------------

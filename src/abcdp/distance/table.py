@@ -30,7 +30,7 @@ from abcdp.distance.base import (
     clip_to,
 )
 from abcdp.distance.contribution import Contribution, contributions
-from abcdp.distance.regime import check_interval
+from abcdp.distance.regime import Interval, check_interval
 from abcdp.distance.table_moves import Jointed, diameter
 from abcdp.distance.table_parts import MISSING, Column, Part, Reach, parts_of
 from abcdp.errors import DistanceError, UnitError
@@ -149,6 +149,11 @@ class Table(MeanDistance):
         """What each number of a summary is, in words."""
         return tuple(label for part in self._parts for label in part.labels(self._columns))
 
+    @property
+    def domain(self) -> tuple[Interval, ...]:
+        """The numbers between which each column lies."""
+        return tuple((column.low, column.high) for column in self._columns)
+
     @functools.cached_property
     def _columns(self) -> tuple[Column, ...]:
         moments, bins = dict(self.moments), dict(self.bins)
@@ -182,7 +187,7 @@ class Table(MeanDistance):
 
     def clean(self, data: npt.ArrayLike) -> FloatArray:
         records = as_records(data, len(self._columns))
-        low, high = np.array([(column.low, column.high) for column in self._columns]).T
+        low, high = np.array(self.domain).T
         cleaned = clip_to(records, low, high)
         for column in self.missing_columns():
             cleaned[np.isnan(records[:, column]), column] = np.nan
