@@ -26,6 +26,7 @@ from abcdp.distance import (
     NetworkSummary,
     PairedClipped,
     RecordFeatures,
+    Table,
 )
 from abcdp.privacy.unit import Unit
 
@@ -287,6 +288,46 @@ def mixtures(source: Source) -> Draft:
     return Draft(build)
 
 
+def tables(source: Source) -> Draft:
+    """Numbers anywhere, in moments or in bins that end beside their domain's ends, levels, gaps, and pairs of them."""
+    names = "abcd"[: source.integer(1, 4)]
+    kinds = {name: source.choice(["moments", "moments", "bins", "both", "levels", "yes/no"]) for name in names}
+    intervals = {name: interval(source) for name in names}
+    moments = {name: source.choice([1, 2, 2, 3, 12]) for name, kind in kinds.items() if kind in ("moments", "both")}
+    levels = {name: source.choice([2, 3, 9]) for name in names}
+    missing = [name for name in names if source.choice([True, False])]
+    every = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    pairs = [pair for pair in every if source.integer(0, 2) == 0]
+
+    def build(dial: float) -> Case:
+        columns: dict[str, Any] = {}
+        bins, values, ends = {}, [], []
+        for name, kind in kinds.items():
+            low, high = intervals[name](dial)
+            known = [math.nan, low, high, 0.5 * low + 0.5 * high]
+            if kind in ("bins", "both"):
+                inner = [math.nextafter(low, high), 0.5 * low + 0.5 * high, math.nextafter(high, low)]
+                bins[name] = (low, *inner, high)
+                known += [*inner, math.nextafter(inner[1], low)]
+            if kind in ("levels", "yes/no"):
+                count = levels[name] if kind == "levels" else 2
+                columns[name] = bool if kind == "yes/no" else [str(level) for level in range(count)]
+                low, high = 0.0, count - 1.0
+                known = [
+                    math.nan,
+                    -1.0,
+                    *(level + part for level in range(count) for part in (0.0, 0.5, 0.5 - 2.0**-53)),
+                ]
+            else:
+                columns[name] = (low, high)
+            values.append(tuple(known))
+            ends.append((low, high))
+        distance = Table(columns, moments=moments, bins=bins, missing=missing, pairs=pairs)
+        return Case(distance, tuple(ends), tuple(values))
+
+    return Draft(build)
+
+
 def paired(source: Source) -> Draft:
     columns = source.integer(1, 3)
     intervals = [interval(source) for _ in range(columns)]
@@ -315,7 +356,7 @@ def clipped(source: Source) -> Draft:
 
 def learned(source: Source) -> Draft:
     """Combinations of any base's features, with weights that cancel, and limits wide, tight or lopsided."""
-    inner = source.choice([fourier, waves, moments, products, histograms, histograms, mixtures])(source)
+    inner = source.choice([fourier, waves, moments, products, histograms, histograms, mixtures, tables])(source)
     wild, directions = source.uniform(0.0, 9.0), source.integer(1, 3)
     limiting, seed = source.choice(["wide", "tight", "lopsided"]), source.integer(0, 1 << 30)
 
@@ -529,6 +570,7 @@ FAMILIES: dict[str, Callable[[Source], Draft]] = {
     "products": products,
     "histograms": histograms,
     "mixtures": mixtures,
+    "tables": tables,
     "paired": paired,
     "clipped": clipped,
     "learned": learned,

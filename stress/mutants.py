@@ -77,6 +77,8 @@ AREAS = {
     "contributions": ("contributions", ""),
     "network": ("network", "not a_bank_a_release"),
     "record features": ("record_features", "not jax"),
+    "tables": ("table", "further_apart or limited or stay_within or enforced"),
+    "files of tables": ("table", "refused_before or file_counts"),
     "missing": ("missing", "not gaps_no_longer and not integers_move"),
     "kinds": ("kinds_of_noise_and_units", "weighed or goes_where or ledger or audit"),
     "baseline": ("owner", "baseline"),

@@ -39,6 +39,7 @@ SETTINGS = {
     "products": 50,
     "histograms": 20,
     "mixtures": 25,
+    "tables": 15,
     "paired": 40,
     "clipped": 25,
     "learned": 20,

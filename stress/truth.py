@@ -9,6 +9,7 @@ import bisect
 import math
 import sys
 from collections import Counter
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 import mpmath
@@ -27,6 +28,7 @@ from abcdp.distance import (
     PairedClipped,
     RecordFeatures,
     SummaryDistance,
+    Table,
 )
 from abcdp.distance.regime import LARGEST
 from abcdp.privacy.unit import Unit
@@ -208,6 +210,42 @@ def own(distance: RecordFeatures, record: FloatArray) -> Vector:
     return [clipped(x, low, high, low) for x, (low, high) in zip(said, distance.limits, strict=True)]
 
 
+def counted(table: Table, record: FloatArray) -> Vector:
+    """Return what a table counts of a record, by the words of each feature; names without signs are presumed."""
+    z: dict[str, Fraction] = {}
+    cell: dict[str, str] = {}
+    for (name, what), x in zip(table.columns, record.tolist(), strict=True):
+        gap = math.isnan(x)
+        if what[0] in ("levels", "yes/no"):
+            levels = what[1:] or ("no", "yes")
+            place = clipped(x, 0.0, len(levels) - 1.0, 0.0)
+            cell[name] = "missing" if gap and name in table.missing else levels[math.floor(place + Fraction(1, 2))]
+            continue
+        first = datetime.fromisoformat(what[1]) if what[0] == "dates" else None
+        low, high = (0.0, (datetime.fromisoformat(what[2]) - first) / timedelta(1)) if first else what[1:]
+        place = clipped(x, low, high, low)
+        empty = gap and name in table.missing
+        z[name] = Fraction(0) if empty else 2 * (place - Fraction(low)) / (Fraction(high) - Fraction(low)) - 1
+        edges = dict(table.bins).get(name, (low, high))
+        inside = bisect.bisect_right([Fraction(edge) for edge in edges[1:-1]], place)
+        cell[name] = "missing" if empty else f"bin {inside + 1}" if name in dict(table.bins) else "present"
+    return [_feature(label, z, cell) for label in table.labels]
+
+
+def _feature(label: str, z: dict[str, Fraction], cell: dict[str, str]) -> Fraction:
+    number, within, where = label.partition(" within ")
+    if within:
+        name, _, level = where.partition("=")
+        return z[number] / 2 if cell[name] == level else Fraction(0)
+    if "=" in label:
+        words = [word.partition("=") for word in label.split(" & ")]
+        return Fraction(all(cell[name] == level for name, _, level in words))
+    if " * " in label:
+        return math.prod((z[name] for name in label.split(" * ")), start=Fraction(1, 2))
+    name, _, power = label.partition("^")
+    return z[name] ** int(power or 1) / (2 if int(power or 1) % 2 else 1)
+
+
 def features(distance: Distance, record: FloatArray) -> Vector:
     if isinstance(distance, NetworkSummary):
         return outputs(distance, record)
@@ -220,6 +258,8 @@ def features(distance: Distance, record: FloatArray) -> Vector:
             for c in zip(*distance.weights, strict=True)
         ]
         return [min(max(v, Fraction(a)), Fraction(b)) for v, (a, b) in zip(sums, distance.limits, strict=True)]
+    if isinstance(distance, Table):
+        return counted(distance, record)
     return declared(distance, record) if isinstance(distance, MeanSummary) else embedded(distance, record)  # type: ignore[arg-type]
 
 

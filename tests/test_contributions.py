@@ -16,6 +16,7 @@ import abcdp
 from abcdp._kernels import compiled, plain
 from abcdp.distance import contribution
 from abcdp.distance.contribution import Balled, Boxed, Cased, Interpolated, Rounded
+from abcdp.distance.table_moves import Jointed
 from abcdp.mechanisms import PrivateSummary
 
 ODD = (math.nan, math.inf, -math.inf, 1e300, -1e300, 5e-324, -0.0)
@@ -26,6 +27,8 @@ GAPS = abcdp.MeanSummary(
 )
 WAVES = abcdp.MMD(0.8, (0, 5), columns=2, features="sobol", frequencies=16)
 LINE = abcdp.MMD(0.6, (0, 5), columns=1)
+CELLS = abcdp.Table({"ward": ["A", "B", "C"], "age": (0, 5)}, bins={"age": 3}, missing=True, pairs=[("ward", "age")])
+TABLE = abcdp.Table({"age": (0, 5), "ward": ["A", "B", "C"]}, missing=True, pairs=[("age", "ward")])
 
 
 def learned(base: abcdp.distance.MeanDistance, directions: int, seed: int) -> abcdp.distance.LearnedSummary:
@@ -61,6 +64,9 @@ DISTANCES = {
         ),
         2,
     ),
+    "table": (TABLE, 2),
+    "table of products": (abcdp.Table({"x": (0, 5), "y": (-1, 2)}, pairs=[("x", "y")]), 2),
+    "table of cells": (CELLS, 2),
     "learned bins and gaps": (learned(GAPS, 2, 4), 2),
     "learned line": (learned(LINE, 3, 1), 1),
     "learned waves": (learned(WAVES, 2, 2), 2),
@@ -70,6 +76,8 @@ DISTANCES = {
     "network, l2": (network(WAVES, "l2", 7), 2),
     "network of one column": (network(LINE, "l2", 8), 1),
     "network of bins and gaps": (network(GAPS, "l1", 9), 2),
+    "learned table": (learned(TABLE, 2, 5), 2),
+    "learned cells": (learned(CELLS, 2, 6), 2),
 }
 WAYS = [(name, way) for name, (distance, _) in DISTANCES.items() for way in distance.contributions]
 IDS = [f"{name}, {type(way).__name__}" for name, way in WAYS]
@@ -86,7 +94,7 @@ def records_of(name: str, count: int, seed: int = 0) -> np.ndarray:
 
 
 def test_every_way_is_among_those_tested():
-    assert {type(way) for _, way in WAYS} == {Rounded, Boxed, Balled, Cased, Interpolated}
+    assert {type(way) for _, way in WAYS} == {Rounded, Boxed, Balled, Cased, Interpolated, Jointed}
     for distance, _ in DISTANCES.values():
         assert [way.enforced for way in distance.contributions][-1] is False
         assert any(way.enforced for way in distance.contributions)

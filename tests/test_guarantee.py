@@ -107,6 +107,7 @@ OURS = [
     abcdp.PairedClipped(2.0, weights=(1.0, 3.0)),
     Clipped(abcdp.MMD(np.float64(1.0), (-5, 5)), np.float64(0.3)),
     ClusterSummary(),
+    abcdp.Table({"age": (0, 110), "smokes": bool}, missing=["age"], pairs=[("age", "smokes")]),
     *(model.distance for model in abcdp.models.BUILT_IN.values() if model.distance is not None),
 ]
 

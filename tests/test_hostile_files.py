@@ -116,6 +116,7 @@ def test_the_width_of_a_row_is_known_without_making_one(name):
         abcdp.Clipped(abcdp.PairedClipped(1.0, columns=4), 0.5),
         abcdp.ClusterSummary(),
         abcdp.MeanSummary([abcdp.Moment(0), abcdp.Histogram(1, (0.0, 0.5, 0.7, 1.0))], domain=((0, 1), (0, 1))),
+        abcdp.Table({"a": (0, 1), "b": ["x", "y", "z"], "c": bool}, missing=True, pairs=[("a", "b"), ("b", "c")]),
     ],
 )
 def test_the_width_is_that_of_the_bounds(distance):

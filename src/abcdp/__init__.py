@@ -22,6 +22,7 @@ from abcdp.distance import (
     NetworkSummary,
     PairedClipped,
     RecordFeatures,
+    Table,
 )
 from abcdp.errors import AbcdpError
 from abcdp.experiments.public import public_release
@@ -79,6 +80,7 @@ __all__ = [
     "SparseVector",
     "Stages",
     "Subsample",
+    "Table",
     "Trained",
     "Unit",
     "__version__",

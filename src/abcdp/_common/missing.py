@@ -21,7 +21,7 @@ NONE, CASE = "none", "case"
 REST = "*"
 WAYS = (
     "'none' where there are none, a public value that stands in their place, or 'case' where they are a case of their "
-    "own that a Histogram(..., missing=True) counts"
+    "own that a Histogram(..., missing=True) or a Table counts"
 )
 
 _LARGEST = sys.float_info.max

@@ -259,6 +259,8 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
     except DistanceError as error:
         raise BankError(f"{folder.named(MANIFEST)}: {error}") from error
     _require(width <= 1 << 40, folder, "rows would be too wide")
+    said = [column.name for column in distance.columns_said()]
+    _require(not said or said == named, folder, "column_names are not the columns of the distance")
     _require(
         ("proposal" in manifest) == (manifest["format"] == NARROWED),
         folder,

@@ -20,6 +20,7 @@ from abcdp.distance.mmd import MMD
 from abcdp.distance.network import NetworkSummary
 from abcdp.distance.paired import PairedClipped
 from abcdp.distance.record_features import RecordFeatures
+from abcdp.distance.table import Table
 from abcdp.errors import DistanceError
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "PairedClipped",
     "RecordFeatures",
     "SummaryDistance",
+    "Table",
     "basis_of",
     "certified_line",
     "code_behind",
@@ -57,6 +59,7 @@ _DECLARED: dict[str, type[Distance]] = {
         PairedClipped,
         Clipped,
         ClusterSummary,
+        Table,
     )
 }
 # code of the reader's own, of which a manifest has the name and the public settings

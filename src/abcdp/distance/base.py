@@ -6,7 +6,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -26,7 +26,21 @@ Norm = Literal[1, 2]
 _HELD = 1 << 22  # features of simulated records held at once
 _ENCODED = 1 << 18  # and when many datasets are encoded: they stay in the cache
 ROUNDING = 2.0**-53
+NUMBER, DATES, LEVELS, YES_NO = "number", "dates", "levels", "yes/no"  # kinds of columns
 MOST_COLUMNS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSaid:
+    """What a distance says in public of a column of the records: its name, an origin of dates, levels in their order.
+
+    Its numbers are the values themselves, days since the origin, places among the levels, or 0 for no and 1 for yes.
+    """
+
+    name: str
+    kind: str
+    origin: str = ""
+    levels: tuple[str, ...] = ()
 
 
 class Distance(abc.ABC):
@@ -68,6 +82,11 @@ class Distance(abc.ABC):
         Under a finite change of such a column an empty cell of a record is empty in a neighbour too.
         """
         return frozenset()
+
+    def columns_said(self) -> tuple[ColumnSaid, ...]:
+        """Return what it, or the distance inside of it, says of the columns of a record; nothing where it does not."""
+        inside = getattr(self, self.inner) if self.inner else None
+        return inside.columns_said() if isinstance(inside, Distance) else ()
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
@@ -186,6 +205,7 @@ class MeanDistance(SummaryDistance):
         """Return records as an array with NaN replaced and values clipped to the public domain."""
 
     def encode(self, sets: FloatArray) -> FloatArray:
+        """Return the mean of the features of each simulated dataset's records, in floating point."""
         count, records, columns = sets.shape
         together = max(1, _ENCODED // (records * self.breadth()))
         out = np.empty((count, self.width(1)))
@@ -242,6 +262,18 @@ class MeanDistance(SummaryDistance):
     def ball_of_features(self) -> Ball | None:
         """Return the ball about 0 to which features are clipped in integers; None where they have bounds alone."""
         return None
+
+    def ends_along(self, weights: FloatArray) -> FloatArray:
+        """Return for each combination of features, a column of weights, a pair (low, high) that no record leaves."""
+        low, high = self.bounds(1)
+        ends = np.sort([low[:, None] * weights, high[:, None] * weights], axis=0)
+        total = np.zeros((weights.shape[1], 2))
+        alone = np.ones(len(weights), dtype=bool)
+        for group in self.one_of():
+            has = high[group, None] * weights[group]
+            total += np.stack([has.min(axis=0), has.max(axis=0)], axis=1)
+            alone[group] = False
+        return np.asarray(total + ends[:, alone].sum(axis=1).T)
 
     @functools.cached_property
     def contributions(self) -> tuple[Contribution, ...]:

@@ -12,18 +12,19 @@ from dataclasses import replace
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
-from abcdp.distance.base import Distance
+from abcdp.distance.base import NUMBER, Distance
 from abcdp.distance.learned import LearnedSummary
 from abcdp.distance.mean_summary import Histogram, MeanSummary, Moment
 from abcdp.distance.mmd import MMD, median_distance
 from abcdp.distance.regime import Interval
+from abcdp.distance.table import Table
 from abcdp.errors import DistanceError
 
 _INSIDE = 0.001, 0.999  # quantiles of the records that the new domain holds
 _MARGIN = 0.1  # of the width between them, on each side
 
 
-def narrowed_distance(distance: Distance, records: FloatArray) -> MeanSummary | MMD:
+def narrowed_distance(distance: Distance, records: FloatArray) -> MeanSummary | MMD | Table:
     """Return a distance for records like these simulated ones, never wider than it was."""
     if isinstance(distance, LearnedSummary):
         return narrowed_distance(distance.base, records)
@@ -33,10 +34,27 @@ def narrowed_distance(distance: Distance, records: FloatArray) -> MeanSummary | 
     if isinstance(distance, MMD) and distance.has_summary:
         domain = None if distance.domain is None else _domain(distance.domain, records)
         return replace(distance, domain=domain, bandwidth=_bandwidth(distance.bandwidth, records))
+    if isinstance(distance, Table):
+        return _table(distance, records)
     raise DistanceError(
         f"how to narrow a distance of the kind {distance.kind!r} is not known: give distance=..., such as a "
         "MeanSummary or MMD with a domain around what the first answer predicts."
     )
+
+
+def _table(table: Table, records: FloatArray) -> Table:
+    """Return a table with narrower numbers, and as many bins where values are; where there are too few, all stays.
+
+    So do levels and the days between which dates are: these say what the numbers of a record stand for.
+    """
+    columns, bins = dict(table.columns), dict(table.bins)
+    for (name, what), (low, high), values in zip(table.columns, table.domain, records.T, strict=True):
+        inside = values[(low <= values) & (values <= high)]
+        if name in bins:
+            bins[name] = _edges(bins[name], inside)
+        if what[0] == NUMBER and (name not in bins or bins[name] != dict(table.bins)[name]):
+            columns[name] = _between(inside, (low, high))
+    return replace(table, columns=columns, bins=bins)
 
 
 def clipped_share(distance: Distance, records: FloatArray) -> float:
@@ -73,11 +91,15 @@ def _feature(feature: Moment | Histogram, records: FloatArray) -> Moment | Histo
 
 
 def _bins(feature: Histogram, values: FloatArray) -> Histogram:
-    """Return as many bins of about as many values each; those that were there where values are too few for that."""
+    return replace(feature, edges=_edges(feature.edges, values))
+
+
+def _edges(edges: tuple[float, ...], values: FloatArray) -> tuple[float, ...]:
+    """Return edges of as many bins of about as many values each; those that were where values are too few for that."""
     values = values[np.isfinite(values)]
-    edges = np.quantile(values, np.linspace(*_INSIDE, len(feature.edges))) if len(values) else np.zeros(1)
-    rising = len(edges) == len(feature.edges) and bool((np.diff(edges) > 0).all())
-    return replace(feature, edges=tuple(edges.tolist())) if rising else feature
+    found = np.quantile(values, np.linspace(*_INSIDE, len(edges))) if len(values) else np.zeros(1)
+    rising = len(found) == len(edges) and bool((np.diff(found) > 0).all())
+    return tuple(found.tolist()) if rising else edges
 
 
 def _bandwidth(bandwidth: float | tuple[float, ...] | str, records: FloatArray) -> float | tuple[float, ...]:

@@ -162,12 +162,7 @@ def _distance_of(base: SummaryDistance, weights: FloatArray, rows: FloatArray) -
 def _summary_within_limits(base: MeanDistance, weights: FloatArray) -> LearnedSummary:
     """Return the learned summary with limits that no record of the domain exceeds, certified where that is possible."""
     certified = certified_line(base, weights)
-    if certified is not None:
-        limits = certified.limits()
-    else:
-        low, high = base.bounds(1)
-        ends = np.stack([low[:, None] * weights, high[:, None] * weights])
-        limits = np.stack([ends.min(axis=0).sum(axis=0), ends.max(axis=0).sum(axis=0)], axis=1)
+    limits = base.ends_along(weights) if certified is None else certified.limits()
     wide = _MARGIN * (limits[:, 1] - limits[:, 0])
     limits = limits + np.stack([-wide, wide], axis=1)
     return LearnedSummary(base, tuple(map(tuple, weights.tolist())), tuple(map(tuple, limits.tolist())))

@@ -15,7 +15,7 @@ from abcdp._common.missing import NONE, columns_with
 from abcdp._common.version import __version__
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
-from abcdp.errors import DataError, MechanismError, ReleaseError, SimulationWarning
+from abcdp.errors import DataError, DataWarning, MechanismError, ReleaseError, SimulationWarning
 from abcdp.inference.arviz import prior_draws, tree_of
 from abcdp.mechanisms.base import check_accept, check_threshold
 from abcdp.owner.execute import true_distances
@@ -78,7 +78,9 @@ def rejection(
         raise MechanismError(
             "the bank is narrowed: its draws count by weights, which rejection does not know. Use a bank of the prior."
         )
-    records = read_records(data, Reading.said(columns, dates, categories, separator, decimal))
+    reading = Reading.said(columns, dates, categories, separator, decimal)
+    records = read_records(data, reading)
+    _check_columns(bank, reading, records.names)
     if records.columns != bank.columns:
         raise DataError(f"the data have {records.columns} columns, the bank's simulations {bank.columns}.")
     records = records.filled(bank.missing)
@@ -115,6 +117,20 @@ def rejection(
         "effective_sample_size": float(len(hits)),
     }
     return NotPrivate(bank.parameters, hits, bank.take(hits.tolist()), examined, prior_draws(bank), attributes)
+
+
+def _check_columns(bank: Bank, reading: Reading, names: tuple[str, ...]) -> None:
+    """Raise where the columns of the data are others than those of the simulations, or are read otherwise."""
+    there, said = bank.header.column_names, bank.distance.columns_said()
+    if names and there and names != there:
+        raise DataError(
+            f"the data have the columns {', '.join(names)}, the bank's simulations {', '.join(there)}: choose them, in "
+            "this order, with columns=[...]."
+        )
+    if other := reading.disagreement(said):
+        raise DataError(f"{other}. Say dates= and categories= as the bank's Table does.")
+    if doubt := reading.unsaid(said):
+        warnings.warn(f"{doubt}.", DataWarning, stacklevel=3)
 
 
 def _check_rule(bank: Bank, threshold: float | None, accept: int | None, nearest: int | None) -> None:

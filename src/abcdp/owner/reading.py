@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
+from abcdp._common.dates import days_since, moment
 from abcdp._common.missing import WAYS, Rules, as_rules, rules_from_json
+from abcdp.distance.base import DATES, LEVELS, NUMBER, YES_NO, ColumnSaid
 from abcdp.errors import DataError
 
-DAY = 86_400_000_000  # microseconds
+_NO_AND_YES = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("0", "1"))
 _FORM = ("columns", "separator", "decimal")  # of the file alone: another file may hold the same records otherwise
 
 
@@ -142,16 +144,58 @@ class Reading:
                     "the records as the registration did, from the ledger: leave them out."
                 )
 
+    def disagreement(self, bank: Sequence[ColumnSaid]) -> str:
+        """Return in words which column a bank takes for something else than it was read as; nothing where none is."""
+        for column in bank:
+            here = self._kind(column.name)
+            same = here in (column.kind, NUMBER)
+            if here == column.kind == DATES:
+                same = moment(self.dates[column.name]) == moment(column.origin)
+            elif here == column.kind == LEVELS:
+                same = self.categories[column.name] == column.levels
+            elif here == LEVELS and column.kind == YES_NO:
+                same = _are_no_and_yes(self.categories[column.name])
+            if not same:
+                return f"column {column.name!r} is read {self._in_words(column.name)}; the bank {_taken_for(column)}"
+        return ""
+
+    def unsaid(self, bank: Sequence[ColumnSaid]) -> str:
+        """Return in words of which column with names it is not said what its numbers stand for; nothing where none is.
+
+        They are hoped to be those of levels or days. An array has no names, so that nothing could be said of it.
+        """
+        for column in bank:
+            if self.spoken_of and self._kind(column.name) == NUMBER and column.kind in (DATES, LEVELS):
+                return (
+                    f"what the numbers of column {column.name!r} stand for is not said; the bank {_taken_for(column)}"
+                )
+        return ""
+
+    def _kind(self, column: str) -> str:
+        return DATES if column in self.dates else LEVELS if column in self.categories else NUMBER
+
+    def _in_words(self, column: str) -> str:
+        if column in self.dates:
+            return f"as days since {self.dates[column]}"
+        return f"with the levels {', '.join(self.categories[column])}, in this order"
+
     def after(self, registered: Reading) -> Reading:
         """Return this with what was said at the registration wherever nothing is said now."""
         form = {name: getattr(self, name) or getattr(registered, name) for name in _FORM}
         return replace(registered, **form)
 
 
-def days_since(since: datetime, text: str) -> float:
-    """Return the days from an origin to a date, to the microsecond; a TypeError where one alone has a time zone."""
-    gone = moment(text) - since
-    return ((gone.days * 86_400 + gone.seconds) * 1_000_000 + gone.microseconds) / DAY
+def _taken_for(column: ColumnSaid) -> str:
+    """Return in words what a bank takes the numbers of a column for."""
+    if column.kind == DATES:
+        return f"takes its numbers for days since {column.origin}"
+    if column.kind == LEVELS:
+        return f"takes its numbers, from 0, for the levels {', '.join(column.levels)}"
+    return "takes 0 for no and 1 for yes" if column.kind == YES_NO else "has numbers there"
+
+
+def _are_no_and_yes(levels: tuple[str, ...]) -> bool:
+    return tuple(level.casefold() for level in levels) in _NO_AND_YES
 
 
 def other_zones(label: str) -> DataError:
@@ -179,11 +223,6 @@ def check_missing_said(missing: Any) -> None:
             "missing={'onset': 'case', '*': 'none'} (--missing onset:case --missing none). It is public, and is "
             "always asked for: what is asked for only where cells are empty would tell that some are."
         )
-
-
-def moment(text: str) -> datetime:
-    """Return a date or a time written as 2024-01-08 or 2024-01-08T12:30, or raise a ValueError."""
-    return datetime.fromisoformat(text)
 
 
 def check_origin(column: str, origin: str) -> None:

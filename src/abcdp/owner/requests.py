@@ -272,6 +272,7 @@ def release(
     )
     said.check_registered(registered, dataset)
     records = read_records(data, said, registered)
+    _check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
 
     _reached("before the charge")
@@ -399,11 +400,31 @@ def _admission(
 
 
 def _check_columns(bank: Bank, entry: Dataset) -> None:
+    """Raise where records and simulations have other columns, or the same with another origin or other levels."""
+    reading = Reading.from_json(entry.reading)
+    _check_names(bank, reading.columns, entry.name)
+    there = bank.header.column_names
+    if there and (unknown := sorted({*reading.dates, *reading.categories} - set(there))):
+        raise DataError(
+            f"dataset {entry.name!r} was registered with a column {unknown[0]!r}; the bank's simulations have the "
+            f"columns {', '.join(there)}. Nothing was charged. Ask for a bank with the columns of the dataset."
+        )
+    said = bank.distance.columns_said()
+    if other := reading.disagreement(said):
+        raise DataError(
+            f"dataset {entry.name!r}, as it was registered: {other}. Nothing was charged. Ask for a bank whose Table "
+            "says the same of it."
+        )
+    if doubt := reading.unsaid(said):
+        warnings.warn(f"dataset {entry.name!r}, as it was registered: {doubt}.", DataWarning, stacklevel=4)
+
+
+def _check_names(bank: Bank, here: tuple[str, ...], dataset: str) -> None:
     """Raise where the columns of records and simulations have names, and others: nothing else would notice it."""
-    here, there = Reading.from_json(entry.reading).columns, bank.header.column_names
+    there = bank.header.column_names
     if here and there and here != there:
         raise DataError(
-            f"dataset {entry.name!r} has the columns {', '.join(here)}, the bank's simulations {', '.join(there)}. "
+            f"dataset {dataset!r} has the columns {', '.join(here)}, the bank's simulations {', '.join(there)}. "
             "Nothing was charged. Ask for a bank with these columns in this order."
         )
 

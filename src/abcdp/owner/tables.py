@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
+from abcdp._common.dates import DAY, days_since, moment
 from abcdp.errors import DataError
-from abcdp.owner.reading import DAY, Reading, days_since, moment, other_zones
+from abcdp.owner.reading import Reading, other_zones
 
 _MISSING = ("", "#N/A", "#NA", "-NaN", "-nan", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
 _GAPS = ("unknown", "missing", "none", "nil", "no", "not known", "n.a.", "nd", "tbd")  # words that stand for a number

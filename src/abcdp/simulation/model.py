@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,8 +63,9 @@ class Model:
         and Dirichlet laws say it themselves. It lets a regression adjustment keep to it.
     missing
         What single NaN cells of a simulated dataset stand for: ``"none"``, so that they fail the draw; a number that
-        takes their place; ``"case"``, which a ``Histogram(..., missing=True)`` counts; or one of these for each column
-        by its number, as in ``{0: "case", "*": "none"}``. Private records must have been registered with the same.
+        takes their place; ``"case"``, which a ``Histogram(..., missing=True)`` counts, or a :class:`abcdp.Table` with
+        that column among `missing`; or one of these for each column by its number, or its name among `columns`, as in
+        ``{0: "case", "*": "none"}``. Private records must have been registered with the same.
     columns
         The names of the columns of a record, in their order. Where private records were registered with `columns` too,
         a release whose columns stand in another order is refused, which nobody would notice otherwise.
@@ -112,8 +113,8 @@ class Model:
         self.parameters = names
         self.name = name or str(getattr(simulator, "__name__", type(simulator).__name__))
         self.distance = distance
-        self.missing = missing
         self.columns = _column_names(columns)
+        self.missing = _by_number(missing, self.columns)
         self.engine = simulator_for(simulator, self.name, vectorised, time_limit)
         self._law = kind_of(prior)(prior, names, self.name, log_prior, latent, support)
 
@@ -237,6 +238,13 @@ def _column_names(columns: Any) -> tuple[str, ...]:
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         raise ModelError(f"columns={columns!r}: give a list of names, each once, as columns=['onset', 'ward'].")
     return names
+
+
+def _by_number(missing: Any, columns: tuple[str, ...]) -> Any:
+    """Return what missing cells stand for with the numbers of columns in the place of their names."""
+    if not isinstance(missing, Mapping):
+        return missing
+    return {columns.index(key) if key in columns else key: rule for key, rule in missing.items()}
 
 
 def load(reference: str) -> Any:

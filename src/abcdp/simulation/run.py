@@ -310,7 +310,7 @@ def _begin(
         records=records,
         columns=columns,
         missing=model.missing_rules(columns),
-        column_names=model.columns,
+        column_names=_column_names(distance, model),
         time_limit=model.time_limit,
         support=model.support,
         proposal=proposal,
@@ -364,10 +364,21 @@ def _knowing_missing(distance: Distance, model: Model, columns: int) -> Distance
     if unknown:
         raise ModelError(
             f"model {model.name!r} says that missing cells of column {min(unknown)} are a case of their own, which "
-            f"the distance does not count: give it a Histogram({min(unknown)}, edges, missing=True), or give the model "
-            "a number that stands in their place."
+            f"the distance does not count: give it a Histogram({min(unknown)}, edges, missing=True), or a Table with "
+            "that column among missing, or give the model a number that stands in their place."
         )
     return distance
+
+
+def _column_names(distance: Distance, model: Model) -> tuple[str, ...]:
+    """Return the names of a record's columns, as the model or the distance says them; raise where they disagree."""
+    said = tuple(column.name for column in distance.columns_said())
+    if said and model.columns and said != model.columns:
+        raise ModelError(
+            f"model {model.name!r} names the columns {', '.join(model.columns)}, its distance {', '.join(said)}: say "
+            "the same columns in the same order."
+        )
+    return model.columns or said
 
 
 def _open_manifest(folder: Folder, began: dict[str, Any] | None, manifest: dict[str, Any], extend: bool) -> None:
