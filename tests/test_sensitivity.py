@@ -444,7 +444,7 @@ def test_moments_move_as_their_formulas_say():
     assert plain.sensitivity(10, Unit(change=(0.1, 0.1, 0.0)), 1) == pytest.approx(0.02, rel=1e-9)
 
 
-def test_adding_or_removing_a_record_moves_by_the_diameter_over_the_larger_size():
+def test_adding_or_removing_a_record_moves_by_the_diameter_over_the_size():
     unit = Unit(neighbours="add-remove", at_least=20)
     for records in (20, 21, 5000):  # the size is private, so nothing may depend on it
         assert MMD(0.6, (0, 5)).sensitivity(records, unit) == pytest.approx(math.sqrt(2) / 21)
