@@ -45,6 +45,7 @@ AREAS = {
     "summary noise": ("private_summary", "scatter"),
     "together": ("sensitivity", "joint or together or corners or curvature or groups"),
     "lattice": ("lattice", ""),
+    "chords": ("chords", ""),
     "rows": ("kernels", "paired or row_distances"),
     "noise": ("noise", ""),
     "sizes": ("sensitivity", "adding_or_removing or reach"),

@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._kernels import kernels
 from abcdp.distance.base import ROUNDING, Norm, largest_change
+from abcdp.distance.chords import wave_diameter
+from abcdp.distance.lattice import Curve, curve_diameter
 from abcdp.distance.regime import LARGEST_PHASE, Interval
 from abcdp.errors import DistanceError
 
@@ -25,6 +27,7 @@ Change = float | tuple[float, ...]
 
 _MOST_LINE = 1 << 14  # features that a search along a line takes
 _MOST_FORM = 300  # columns of a quadratic form
+_WORTH = 0.2  # strays of a lattice of pairs that may still be worth its time, as a share of another bound
 _SLOP = 1.0 + 1e-12  # the rounding of a closed form
 
 
@@ -54,20 +57,6 @@ def kernel_chord(kernel: Kernel, distance: float) -> float:
     if kernel != "laplace" and distance < 1e-20:  # the square would vanish before the root
         return distance if kernel == "gaussian" else math.sqrt(3.0) * distance
     return math.sqrt(2.0 * kernel_drop(kernel, distance))
-
-
-class Curve(Protocol):
-    """Features of records, and how well they are computed."""
-
-    @property
-    def bound(self) -> FloatArray:
-        """The largest absolute value of each feature."""
-
-    def matrix(self, records: FloatArray) -> FloatArray:
-        """Return the features of each record."""
-
-    def rounding(self) -> float:
-        """Return a bound of the rounding error of one entry of `matrix`."""
 
 
 class FeatureMap(Curve, Protocol):
@@ -198,7 +187,9 @@ class QuadratureFeatures:
             1.0 if len(self.bandwidth) == 1 else math.prod(map(self._periodised_at_zero, range(len(self.bandwidth))))
         )
         euclidean = math.sqrt(excess) * kernel_chord("gaussian", far) * _SLOP
-        return euclidean if norm == 2 else self._diameter_l1(change, euclidean)
+        if norm == 2:
+            return euclidean
+        return _l1_of_quadrature((self.bandwidth, self.domain, self.tolerance), change, euclidean)
 
     def spans(self, change: Change) -> FloatArray:
         # a product of sines and cosines moves by its size times the moved phases of its columns, and stays within -1, 1
@@ -233,6 +224,9 @@ class QuadratureFeatures:
         ]
         if not isinstance(change, tuple) and math.isfinite(change):
             options.append(change * math.hypot(*(slope * other for slope, other in zip(slopes, others, strict=True))))
+        if len(sides) > 1:
+            curvatures = [side._largest_l1(2) * other for side, other in zip(sides, others, strict=True)]
+            options.append(curve_diameter(self, self.domain, curvatures, change, _WORTH * min(options)))
         return min(options) * _SLOP
 
     def _largest_l1(self, order: int) -> float:
@@ -381,7 +375,18 @@ class WaveFeatures:
             )
             step = change[0] if isinstance(change, tuple) else change
             options.append(line_diameter(self, self.domain[0], step, slope * _SLOP, norm, invariant=norm == 2))
+        elif norm == 1:
+            settings = self.kernel, self.bandwidth, self.domain, self.sobol, self.frequencies, self.seed
+            options.append(_l1_of_waves(settings, change, min(options)))
         return min(options) * _SLOP
+
+    def _together(self, change: Change, known: float) -> float:
+        """Bound the L1 norm by what changes and midpoints of records can do to all waves at once, given some bound."""
+        far = change if not isinstance(change, tuple) else math.inf
+        reach = np.minimum(np.array(change), self._widths)
+        known = min(known, self._scale * wave_diameter(self._waves, self._half, self._chords(change), reach, far))
+        curvatures = self._scale * math.sqrt(2.0) * (self._waves**2).sum(axis=0) * _SLOP
+        return min(known, curve_diameter(self, self.domain, curvatures.tolist(), change, _WORTH * known))
 
     def _by_forms(self, change: Change, chords: FloatArray, norm: Norm) -> list[float]:
         """Return bounds of the norm of the chords |exp(i w.z) - 1| over admissible changes z.
@@ -433,6 +438,16 @@ class WaveFeatures:
     def rounding(self) -> float:
         angle = float((np.abs(self._waves) @ self._half).max())
         return ((len(self._half) + 4) * angle + 8.0) * ROUNDING * self._scale
+
+
+@functools.lru_cache(maxsize=256)
+def _l1_of_waves(settings: tuple[Any, ...], change: Change, known: float) -> float:
+    return WaveFeatures(*settings)._together(change, known)
+
+
+@functools.lru_cache(maxsize=256)
+def _l1_of_quadrature(settings: tuple[Any, ...], change: Change, euclidean: float) -> float:
+    return QuadratureFeatures(*settings)._diameter_l1(change, euclidean)
 
 
 def line_diameter(

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,10 +26,26 @@ Change = float | tuple[float, ...]
 
 _MOST_POINTS = 4096  # of a lattice: all of their pairs take less than a second
 _MOST_PAIRS = 1 << 25  # of all lattices of a distance
+_MOST_VALUES = 1 << 29  # points squared times smooth features
 _MOST_PARTS = 64  # moments and histograms that share columns
 _FINE = 2.0**-12  # strays of this share of the features' size are small enough
 _STEPS = 32  # cells that a limited change should span
+_CELLS = 8  # that a limited change must span for pairs of smooth features to be worth their time
 _BLOCK = 64  # points that are paired with others at once
+
+
+class Curve(Protocol):
+    """Features of records, and how well they are computed."""
+
+    @property
+    def bound(self) -> FloatArray:
+        """The largest absolute value of each feature."""
+
+    def matrix(self, records: FloatArray) -> FloatArray:
+        """Return the features of each record."""
+
+    def rounding(self) -> float:
+        """Return a bound of the rounding error of one entry of `matrix`."""
 
 
 class Power(NamedTuple):
@@ -96,11 +112,65 @@ def _diameter(group: list[Part], domain: tuple[Interval, ...] | None, change: Ch
     if pieces is None:
         return math.inf
     axes = [column.axis(count) for column, count in zip(cut, pieces, strict=True)]
-    lattice = _Lattice(axes, moments, [part for part in group if isinstance(part, Bins)], columns)
-    allowed = _Change(axes, steps, change, lattice.places)
+    places = _places(axes)
+    values = moments.values([axis.values[place] for axis, place in zip(axes, places, strict=True)])
+    bins = []
+    for part in group:
+        if isinstance(part, Bins):
+            k = columns.index(part.column)
+            bins.append((_bins_of(axes[k], part)[places[k]], part.weight))
+    best = _Lattice(values, moments.sizes(), bins).furthest(_Change(axes, steps, change, places), norm)
     strays = moments.strays([axis.longest for axis in axes])
-    best = lattice.furthest(allowed, norm)
     return best + (2.0 * _norm(strays, norm) + moments.rounding(norm)) * (1.0 + 1e-9)
+
+
+def curve_diameter(
+    curve: Curve, domain: tuple[Interval, ...], curvatures: Sequence[float], change: Change, worth: float
+) -> float:
+    """Return a certified L1 diameter of smooth features over a box; infinity where a lattice would stray by more.
+
+    `curvatures` bound the L1 norm of the second derivatives along each column, `worth` is what strays may be in all.
+    """
+    points = min(_MOST_POINTS, math.isqrt(_MOST_VALUES // len(curve.bound)))
+    widths = [high - low for low, high in domain]
+    pieces = [1] * len(domain)
+    while True:
+        strays = [c * (w / n) ** 2 / 8.0 for c, w, n in zip(curvatures, widths, pieces, strict=True)]
+        place = strays.index(max(strays))
+        more = [*pieces[:place], pieces[place] + 1, *pieces[place + 1 :]]
+        if math.prod(count + 1 for count in more) > points:
+            break
+        pieces = more
+    steps = list(change) if isinstance(change, tuple) else [change] * len(domain)
+    many = math.prod(count + 1 for count in pieces) > points
+    coarse = any(0.0 < step < _CELLS * width / count for step, width, count in zip(steps, widths, pieces, strict=True))
+    if many or coarse or not 2.0 * math.fsum(strays) <= worth:
+        return math.inf
+    axes = [_smooth(pair, count) for pair, count in zip(domain, pieces, strict=True)]
+    places = _places(axes)
+    records = np.stack([axis.values[place] for axis, place in zip(axes, places, strict=True)], axis=1)
+    lattice = _Lattice(np.ascontiguousarray(curve.matrix(records).T), curve.bound.tolist(), [])
+    best = lattice.furthest(_Change(axes, steps, change, places), 1)
+    between = math.fsum(c * axis.longest**2 / 8.0 for c, axis in zip(curvatures, axes, strict=True))
+    return best + 2.0 * (between + len(curve.bound) * curve.rounding()) * (1.0 + 1e-9)
+
+
+def _smooth(pair: Interval, pieces: int) -> _Axis:
+    """Return the corners of a column without bins."""
+    nodes = np.linspace(*pair, pieces + 1)
+    ends = np.concatenate([nodes[:1], nodes[:-1]]), np.concatenate([nodes[1:], nodes[-1:]])
+    return _Axis(nodes, *ends, nodes, np.zeros(len(nodes), dtype=np.bool_), float(np.diff(nodes).max()))
+
+
+def _places(axes: list[_Axis]) -> list[IntArray]:
+    """Return all combinations of corners: the place of each in every axis."""
+    return [np.asarray(place).ravel() for place in np.indices([len(axis.values) for axis in axes])]
+
+
+def _bins_of(axis: _Axis, part: Bins) -> IntArray:
+    """Return the bin of each corner."""
+    found = np.searchsorted(np.array(part.edges), axis.inside, side="right")
+    return np.where(axis.missing & part.missing, len(part.edges) + 1, found)
 
 
 class _Axis(NamedTuple):
@@ -278,20 +348,12 @@ class _Change:
 
 
 class _Lattice:
-    """All combinations of the corners of columns, with their moments and bins."""
+    """Points with their features, a row for each of these, and the bins that they are in."""
 
-    def __init__(self, axes: list[_Axis], moments: _Moments, bins: list[Bins], columns: list[int]) -> None:
-        shape = [len(axis.values) for axis in axes]
-        self.places = [np.asarray(place).ravel() for place in np.indices(shape)]
-        values = moments.values([axis.values[place] for axis, place in zip(axes, self.places, strict=True)])
-        self._size = max([*moments.sizes(), *(part.weight for part in bins)])  # squares of what it divides are numbers
+    def __init__(self, values: FloatArray, sizes: Sequence[float], bins: list[tuple[IntArray, float]]) -> None:
+        self._size = max([*sizes, *(weight for _, weight in bins)])  # squares of what it divides are numbers
         self._values = values / self._size
-        self._bins = []
-        for part in bins:
-            k = columns.index(part.column)
-            numbers = np.searchsorted(np.array(part.edges), axes[k].inside, side="right")
-            numbers = np.where(axes[k].missing & part.missing, len(part.edges) + 1, numbers)
-            self._bins.append((numbers[self.places[k]], part.weight / self._size))
+        self._bins = [(numbers, weight / self._size) for numbers, weight in bins]
 
     def furthest(self, allowed: _Change, norm: Norm) -> float:
         """Return the largest distance of two points whose pair counts."""
