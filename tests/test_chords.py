@@ -193,6 +193,19 @@ def test_corners_and_strays_bound_what_lies_between(seed, columns):
             assert (gaps <= 1e-12).all(axis=2).any(axis=1).all()  # every point is in a cell of some corner
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_where_the_work_ends_a_bound_stands_for_the_rest(seed, monkeypatch):
+    """Few products give no less than all of them, whatever was found by then."""
+    rng = np.random.default_rng(seed)
+    waves, half = rng.normal(size=(40, 2)), np.array([8.0, 6.0])
+    monkeypatch.setattr(chords, "_MOST_CHANGES", 3000)
+    monkeypatch.setattr(chords, "_MOST_MIDPOINTS", 1000)
+    whole = chords.wave_diameter(waves, half, np.full(40, 2.0), 2 * half, math.inf)
+    for pairs in (1000, 20_000):
+        monkeypatch.setattr(chords, "_MOST_PAIRS", pairs)
+        assert whole <= chords.wave_diameter(waves, half, np.full(40, 2.0), 2 * half, math.inf) <= 1.2 * whole
+
+
 def test_a_change_and_a_midpoint_move_a_wave_by_their_product():
     distance = MMD((0.6, 2.0), ((0, 5), (1, 4)), features="sobol", frequencies=7)
     rng = np.random.default_rng(0)
