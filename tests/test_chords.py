@@ -75,7 +75,10 @@ USUAL: dict[str, tuple[MMD, Any, float]] = {
         0.9,
     ),
     "fourier, 2 columns, replaced": (MMD(0.6, (0, 5), columns=2, tolerance=1e-3), math.inf, 0.93),
-    "fourier, 2 columns, moved": (MMD(1.0, (0, 2), columns=2, tolerance=1e-2), 0.5, 0.85),
+    "fourier, 2 columns, moved": (MMD(1.0, (0, 2), columns=2, tolerance=1e-2), 0.5, 0.92),
+    "fourier, 2 columns, moved by a little": (MMD(0.6, (0, 5), columns=2, tolerance=1e-3), 1e-3, 0.95),
+    "fourier, 2 columns, both move": (MMD((0.6, 2.0), (0, 5), tolerance=1e-3), (0.1, 0.1), 0.95),
+    "fourier, 3 columns, moved": (MMD(2.5, (0, 5), columns=3, tolerance=1e-2), 0.1, 0.93),
     "fourier, 3 columns, replaced": (MMD(1.0, (0, 1), columns=3, tolerance=1e-2), math.inf, 0.95),
 }
 
@@ -152,8 +155,9 @@ def test_no_pair_of_fourier_features_is_further_apart_than_stated(seed, most, mo
     features = distance._map
     assert isinstance(features, QuadratureFeatures)
     monkeypatch.setattr(lattice, "_MOST_VALUES", most**2 * distance.width(1))
+    monkeypatch.setattr(lattice, "_MOST_CORNERS", most)
     monkeypatch.setattr("abcdp.distance.features._WORTH", math.inf)
-    for change in (math.inf, 1.5, (0.0, *(2.0,) * (columns - 1))):
+    for change in (math.inf, 1.5, 0.05, 1e-6, (0.0, *(2.0,) * (columns - 1)), (0.1, *(0.02,) * (columns - 1))):
         found = furthest(distance, change, rng, 800, 40)
         stated = features._diameter_l1(change, features.diameter(change, 2))
         assert found <= stated + slack_of(distance)
@@ -215,6 +219,16 @@ def test_a_change_and_a_midpoint_move_a_wave_by_their_product():
     products = 2 * np.abs(np.sin(0.5 * phases)) * (np.abs(np.sin(middles)) + np.abs(np.cos(middles)))
     gaps = np.abs(distance.record_features(x) - distance.record_features(y)).sum(axis=1)
     assert np.allclose(products.sum(axis=1) / math.sqrt(7), gaps, rtol=1e-12)
+
+
+def test_slopes_of_fourier_features_are_their_derivatives():
+    distance = MMD((0.6, 2.0), ((0, 5), (1, 4)), features="fourier", tolerance=1e-3)
+    records = np.random.default_rng(1).uniform((0, 1), (5, 4), (20, 2))
+    features = distance._map
+    assert isinstance(features, QuadratureFeatures)
+    for column, slope in enumerate(features._gradients(records)):
+        step = 1e-5 * np.eye(2)[column]
+        assert np.allclose(slope, (features.matrix(records + step) - features.matrix(records - step)) / 2e-5, atol=1e-7)
 
 
 def test_many_columns_and_extreme_changes_fall_back():

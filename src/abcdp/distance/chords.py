@@ -26,6 +26,7 @@ _MOST_HELD = 1 << 23  # factors of midpoints that are held
 _MOST_PRODUCTS = 1 << 31  # products of the two
 _MOST_PAIRS = 1 << 26  # and of corners
 _BLOCK = 1 << 20  # numbers held at once
+_CONES = 4  # along half of a side of a cube: unit vectors whose hull is within 1% to 2% of a ball
 _FINE = 0.01  # mean strays of this share are small enough
 _SLACK = 1.0 + 1e-9  # the rounding of sines and sums
 _SMALLEST = 1e-250  # below it phases lose digits
@@ -46,6 +47,15 @@ def wave_diameter(waves: FloatArray, half: FloatArray, chords: FloatArray, reach
         return math.inf
     found = _Pairs(waves, half, changes, midpoints).largest() * _SLACK
     return found if found > _SMALLEST else math.inf
+
+
+def corner_changes(reach: FloatArray, ball: float | None) -> FloatArray:
+    """Return changes, of each two that differ by their sign one, whose convex hull holds all within a box or ball."""
+    if ball is None or ball > float(reach.max()):
+        return _Box(reach).corners()
+    shape = _Ball(ball, len(reach))
+    shape.cuts = [1, _CONES]
+    return shape.corners()
 
 
 # -- corners of cells --------------------------------------------------------------------------------------------------

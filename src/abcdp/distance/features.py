@@ -16,8 +16,8 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp._kernels import kernels
 from abcdp.distance.base import ROUNDING, Norm, largest_change
-from abcdp.distance.chords import wave_diameter
-from abcdp.distance.lattice import Curve, curve_diameter
+from abcdp.distance.chords import corner_changes, wave_diameter
+from abcdp.distance.lattice import Curve, curve_diameter, steepest
 from abcdp.distance.regime import LARGEST_PHASE, Interval
 from abcdp.errors import DistanceError
 
@@ -128,11 +128,12 @@ class QuadratureFeatures:
         # slower than the recurrence, right to the last digits and the same for a record wherever it stands
         from abcdp._kernels import plain
 
-        out = np.ones((len(records), 1))
-        for column, (middle, step, top, roots) in enumerate(self._axes):
-            part = plain.trig_matrix(records[:, column], middle, step, top, kernels().cos_sin) * roots
-            out = (out[:, :, None] * part[:, None, :]).reshape(len(records), -1)
-        return out
+        return _products(
+            [
+                plain.trig_matrix(records[:, column], middle, step, top, kernels().cos_sin) * roots
+                for column, (middle, step, top, roots) in enumerate(self._axes)
+            ]
+        )
 
     def means(self, sets: FloatArray) -> FloatArray:
         if len(self._axes) == 1:
@@ -225,9 +226,42 @@ class QuadratureFeatures:
         if not isinstance(change, tuple) and math.isfinite(change):
             options.append(change * math.hypot(*(slope * other for slope, other in zip(slopes, others, strict=True))))
         if len(sides) > 1:
+            if min(steps) < math.inf:
+                options.append(self._steepest(sides, change))
             curvatures = [side._largest_l1(2) * other for side, other in zip(sides, others, strict=True)]
             options.append(curve_diameter(self, self.domain, curvatures, change, _WORTH * min(options)))
         return min(options) * _SLOP
+
+    def _steepest(self, sides: list[QuadratureFeatures], change: Change) -> float:
+        """Bound a limited change by the largest slope in the directions whose convex hull holds all of it."""
+        widths = np.array([high - low for low, high in self.domain])
+        directions = corner_changes(np.minimum(np.array(change), widths), None if isinstance(change, tuple) else change)
+        orders = [[side._largest_l1(order) for order in range(4)] for side in sides]
+        far = np.abs(directions).max(axis=0)
+        curvatures = []
+        for twice in range(len(sides)):
+            parts = []
+            for once in range(len(sides)):
+                powers = [2 * (k == twice) + (k == once) for k in range(len(sides))]
+                parts.append(float(far[once]) * math.prod(order[p] for order, p in zip(orders, powers, strict=True)))
+            curvatures.append(math.fsum(parts))
+        # a record mirrored at the middle, with the change, has the same slopes up to signs
+        ends = zip(self.domain, self._axes, strict=True)
+        half = tuple((middle, max(high, 2.0 * middle - low)) for (low, high), (middle, *_) in ends)
+        return steepest(self._gradients, half, curvatures, directions, len(self.bound))
+
+    def _gradients(self, records: FloatArray) -> list[FloatArray]:
+        """Return the derivatives of the features by each column."""
+        from abcdp._kernels import plain
+
+        parts, slopes = [], []
+        for column, (middle, step, top, roots) in enumerate(self._axes):
+            part = plain.trig_matrix(records[:, column], middle, step, top, kernels().cos_sin) * roots
+            slope, speeds = np.zeros_like(part), step * np.arange(1, top + 1)
+            slope[:, 1::2], slope[:, 2::2] = -speeds * part[:, 2::2], speeds * part[:, 1::2]
+            parts.append(part)
+            slopes.append(slope)
+        return [_products([slopes[k] if k == by else part for k, part in enumerate(parts)]) for by in range(len(parts))]
 
     def _largest_l1(self, order: int) -> float:
         """Return a bound over the domain of the L1 norm of the features of one column, or of their first derivative.
@@ -438,6 +472,14 @@ class WaveFeatures:
     def rounding(self) -> float:
         angle = float((np.abs(self._waves) @ self._half).max())
         return ((len(self._half) + 4) * angle + 8.0) * ROUNDING * self._scale
+
+
+def _products(parts: list[FloatArray]) -> FloatArray:
+    """Return the products over columns of their features, a row for each record."""
+    out = np.ones((len(parts[0]), 1))
+    for part in parts:
+        out = (out[:, :, None] * part[:, None, :]).reshape(len(part), -1)
+    return out
 
 
 @functools.lru_cache(maxsize=256)

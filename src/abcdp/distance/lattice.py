@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +27,9 @@ Change = float | tuple[float, ...]
 _MOST_POINTS = 4096  # of a lattice: all of their pairs take less than a second
 _MOST_PAIRS = 1 << 25  # of all lattices of a distance
 _MOST_VALUES = 1 << 29  # points squared times smooth features
+_MOST_SLOPES = 1 << 28  # points times smooth features times directions
+_MOST_CORNERS = 2048  # where slopes are looked at
+_HELD = 1 << 20  # slopes held at once
 _MOST_PARTS = 64  # moments and histograms that share columns
 _FINE = 2.0**-12  # strays of this share of the features' size are small enough
 _STEPS = 32  # cells that a limited change should span
@@ -132,19 +135,11 @@ def curve_diameter(
     `curvatures` bound the L1 norm of the second derivatives along each column, `worth` is what strays may be in all.
     """
     points = min(_MOST_POINTS, math.isqrt(_MOST_VALUES // len(curve.bound)))
-    widths = [high - low for low, high in domain]
-    pieces = [1] * len(domain)
-    while True:
-        strays = [c * (w / n) ** 2 / 8.0 for c, w, n in zip(curvatures, widths, pieces, strict=True)]
-        place = strays.index(max(strays))
-        more = [*pieces[:place], pieces[place] + 1, *pieces[place + 1 :]]
-        if math.prod(count + 1 for count in more) > points:
-            break
-        pieces = more
+    pieces, strays = _even_pieces(domain, curvatures, points)
     steps = list(change) if isinstance(change, tuple) else [change] * len(domain)
-    many = math.prod(count + 1 for count in pieces) > points
-    coarse = any(0.0 < step < _CELLS * width / count for step, width, count in zip(steps, widths, pieces, strict=True))
-    if many or coarse or not 2.0 * math.fsum(strays) <= worth:
+    cells = [(high - low) / count for (low, high), count in zip(domain, pieces, strict=True)]
+    coarse = any(0.0 < step < _CELLS * cell for step, cell in zip(steps, cells, strict=True))
+    if coarse or not 2.0 * strays <= worth:
         return math.inf
     axes = [_smooth(pair, count) for pair, count in zip(domain, pieces, strict=True)]
     places = _places(axes)
@@ -153,6 +148,47 @@ def curve_diameter(
     best = lattice.furthest(_Change(axes, steps, change, places), 1)
     between = math.fsum(c * axis.longest**2 / 8.0 for c, axis in zip(curvatures, axes, strict=True))
     return best + 2.0 * (between + len(curve.bound) * curve.rounding()) * (1.0 + 1e-9)
+
+
+def steepest(
+    gradients: Callable[[FloatArray], list[FloatArray]],
+    domain: tuple[Interval, ...],
+    curvatures: Sequence[float],
+    directions: FloatArray,
+    features: int,
+) -> float:
+    """Return a certified bound over a box of the L1 norm of the derivative of features along any of the directions.
+
+    `gradients` returns the derivatives by each column at some records, and `curvatures` bound the L1 norm of the second
+    derivatives, along each column, of what is bounded here.
+    """
+    points = min(_MOST_CORNERS, _MOST_SLOPES // (features * len(directions)))
+    pieces, strays = _even_pieces(domain, curvatures, points)
+    if math.isinf(strays):
+        return math.inf
+    axes = [_smooth(pair, count) for pair, count in zip(domain, pieces, strict=True)]
+    records = np.stack([axis.values[place] for axis, place in zip(axes, _places(axes), strict=True)], axis=1)
+    best, together = 0.0, max(1, _HELD // (features * len(directions)))
+    for start in range(0, len(records), together):
+        by_column = np.stack(gradients(records[start : start + together]), axis=1)
+        best = max(best, float(np.abs(directions @ by_column).sum(axis=2).max()))
+    between = math.fsum(c * axis.longest**2 / 8.0 for c, axis in zip(curvatures, axes, strict=True))
+    return (best + between) * (1.0 + 1e-9)
+
+
+def _even_pieces(domain: tuple[Interval, ...], curvatures: Sequence[float], points: int) -> tuple[list[int], float]:
+    """Return in how many pieces to cut each column for the least strays with so many corners, and what these are."""
+    widths = [high - low for low, high in domain]
+    pieces = [1] * len(domain)
+    if 2 ** len(domain) > points:
+        return pieces, math.inf
+    while True:
+        strays = [c * (w / n) ** 2 / 8.0 for c, w, n in zip(curvatures, widths, pieces, strict=True)]
+        place = strays.index(max(strays))
+        more = [*pieces[:place], pieces[place] + 1, *pieces[place + 1 :]]
+        if math.prod(count + 1 for count in more) > points:
+            return pieces, math.fsum(strays)
+        pieces = more
 
 
 def _smooth(pair: Interval, pieces: int) -> _Axis:
