@@ -295,6 +295,21 @@ def test_large_settings_take_a_bounded_time_and_fall_back():
     ]
 
 
+def test_powers_beyond_the_largest_number_are_bounded_without_computing_them():
+    """The product is within 1, its factors are 1e540 and 1e-540: neither may overflow, nor vanish."""
+    huge = MeanSummary([Moment({0: 12, 1: 12}), 1], domain=((0, 1e45), (0, 1e-45)))
+    for norm in (1, 2):
+        assert huge.diameter(math.inf, norm) == pytest.approx(1.0, rel=0.01)
+        assert huge.diameter((math.inf, 0.0), norm) == pytest.approx(1.0, rel=0.01)
+
+
+def test_many_features_are_grouped_at_once():
+    chain = [Power(((i, 1), (i + 1, 1)), 1.0) for i in range(20_000)]
+    assert groups_of(chain) == [chain]
+    assert len(groups_of(chain[::2])) == 10_000
+    assert groups_of([chain[4], chain[0], chain[5]]) == [[chain[4], chain[5]], [chain[0]]]
+
+
 def test_the_number_of_columns_of_a_change_is_checked():
     with pytest.raises(UnitError, match="bounds the change of 1 columns"):
         USUAL["two columns"].diameter((0.1,), 2)

@@ -39,15 +39,16 @@ def _diameter(moments: Sequence[Power], domain: tuple[Interval, ...]) -> float:
     columns = sorted({column for powers, _ in moments for column, _ in powers})
     if len(moments) > _MOST_MOMENTS or len(columns) > _MOST_COLUMNS:
         return math.inf
+    curved = any(power > 1 for powers, _ in moments for _, power in powers)
+    if curved and any(sum(power for _, power in powers) > 2 for powers, _ in moments):
+        return math.inf
     corners = _features(moments, columns, np.array(list(itertools.product(*(domain[column] for column in columns)))))
     signs = np.array(list(itertools.product([1.0], *[[1.0, -1.0]] * (len(moments) - 1))))
     values = signs @ corners.T
     low, high = values.min(axis=1), values.max(axis=1)
     size = float(np.abs(corners).max(axis=0).sum())
     slack = 0.0
-    if any(power > 1 for powers, _ in moments for _, power in powers):
-        if any(sum(power for _, power in powers) > 2 for powers, _ in moments):
-            return math.inf
+    if curved:
         inside = _Quadratics(moments, columns, domain)
         size = max(size, inside.size)
         for values in inside.stationary(signs):

@@ -93,13 +93,22 @@ def lattice_diameter(parts: tuple[Part, ...], domain: tuple[Interval, ...] | Non
 
 def groups_of(parts: Sequence[Kind]) -> list[list[Kind]]:
     """Return groups that share no column: records can move all groups to their far ends at once."""
-    groups: list[tuple[set[int], list[Kind]]] = []
+    above: dict[int, int] = {}  # columns of a group lead up to one of them
+
+    def top(column: int) -> int:
+        while above.setdefault(column, column) != column:
+            above[column] = above[above[column]]
+            column = above[column]
+        return column
+
     for part in parts:
-        touching = [group for group in groups if group[0] & part.columns]
-        groups = [group for group in groups if not group[0] & part.columns]
-        merged = [member for _, members in touching for member in members]
-        groups.append((part.columns.union(*(columns for columns, _ in touching)), [*merged, part]))
-    return [members for _, members in groups]
+        first, *others = part.columns
+        for other in others:
+            above[top(other)] = top(first)
+    groups: dict[int, list[Kind]] = {}
+    for part in parts:
+        groups.setdefault(top(min(part.columns)), []).append(part)
+    return list(groups.values())
 
 
 def _diameter(group: list[Part], domain: tuple[Interval, ...] | None, change: Change, norm: Norm, points: int) -> float:
