@@ -338,7 +338,7 @@ class AddRemove(UnitKind):
 
     def describe(self, unit: Unit) -> str:
         """Return that one record comes or goes."""
-        return f"adding or removing one record, at least {unit.at_least} being there with it and without it"
+        return f"adding or removing one record beside at least {unit.at_least} others"
 
     def share(self, unit: Unit, records: int) -> Fraction:
         """Return 1 over the least size of the larger dataset: the smaller one has at least `at_least` records.
