@@ -44,6 +44,8 @@ AREAS = {
     "summary": ("private_summary", "vector_rule or cross or cost or integers or error_of_every"),
     "summary noise": ("private_summary", "scatter"),
     "together": ("sensitivity", "joint or together or corners or curvature or groups"),
+    "lattice": ("lattice", ""),
+    "chords": ("chords", ""),
     "rows": ("kernels", "paired or row_distances"),
     "noise": ("noise", ""),
     "sizes": ("sensitivity", "adding_or_removing or reach"),

@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._kernels import kernels
 from abcdp.distance.base import ROUNDING, Norm, largest_change
+from abcdp.distance.chords import corner_changes, wave_diameter
+from abcdp.distance.lattice import Curve, curve_diameter, steepest
 from abcdp.distance.regime import LARGEST_PHASE, Interval
 from abcdp.errors import DistanceError
 
@@ -25,6 +27,7 @@ Change = float | tuple[float, ...]
 
 _MOST_LINE = 1 << 14  # features that a search along a line takes
 _MOST_FORM = 300  # columns of a quadratic form
+_WORTH = 0.2  # strays of a lattice of pairs that may still be worth its time, as a share of another bound
 _SLOP = 1.0 + 1e-12  # the rounding of a closed form
 
 
@@ -54,20 +57,6 @@ def kernel_chord(kernel: Kernel, distance: float) -> float:
     if kernel != "laplace" and distance < 1e-20:  # the square would vanish before the root
         return distance if kernel == "gaussian" else math.sqrt(3.0) * distance
     return math.sqrt(2.0 * kernel_drop(kernel, distance))
-
-
-class Curve(Protocol):
-    """Features of records, and how well they are computed."""
-
-    @property
-    def bound(self) -> FloatArray:
-        """The largest absolute value of each feature."""
-
-    def matrix(self, records: FloatArray) -> FloatArray:
-        """Return the features of each record."""
-
-    def rounding(self) -> float:
-        """Return a bound of the rounding error of one entry of `matrix`."""
 
 
 class FeatureMap(Curve, Protocol):
@@ -139,11 +128,12 @@ class QuadratureFeatures:
         # slower than the recurrence, right to the last digits and the same for a record wherever it stands
         from abcdp._kernels import plain
 
-        out = np.ones((len(records), 1))
-        for column, (middle, step, top, roots) in enumerate(self._axes):
-            part = plain.trig_matrix(records[:, column], middle, step, top, kernels().cos_sin) * roots
-            out = (out[:, :, None] * part[:, None, :]).reshape(len(records), -1)
-        return out
+        return _products(
+            [
+                plain.trig_matrix(records[:, column], middle, step, top, kernels().cos_sin) * roots
+                for column, (middle, step, top, roots) in enumerate(self._axes)
+            ]
+        )
 
     def means(self, sets: FloatArray) -> FloatArray:
         if len(self._axes) == 1:
@@ -198,7 +188,9 @@ class QuadratureFeatures:
             1.0 if len(self.bandwidth) == 1 else math.prod(map(self._periodised_at_zero, range(len(self.bandwidth))))
         )
         euclidean = math.sqrt(excess) * kernel_chord("gaussian", far) * _SLOP
-        return euclidean if norm == 2 else self._diameter_l1(change, euclidean)
+        if norm == 2:
+            return euclidean
+        return _l1_of_quadrature((self.bandwidth, self.domain, self.tolerance), change, euclidean)
 
     def spans(self, change: Change) -> FloatArray:
         # a product of sines and cosines moves by its size times the moved phases of its columns, and stays within -1, 1
@@ -233,7 +225,43 @@ class QuadratureFeatures:
         ]
         if not isinstance(change, tuple) and math.isfinite(change):
             options.append(change * math.hypot(*(slope * other for slope, other in zip(slopes, others, strict=True))))
+        if len(sides) > 1:
+            if min(steps) < math.inf:
+                options.append(self._steepest(sides, change))
+            curvatures = [side._largest_l1(2) * other for side, other in zip(sides, others, strict=True)]
+            options.append(curve_diameter(self, self.domain, curvatures, change, _WORTH * min(options)))
         return min(options) * _SLOP
+
+    def _steepest(self, sides: list[QuadratureFeatures], change: Change) -> float:
+        """Bound a limited change by the largest slope in the directions whose convex hull holds all of it."""
+        widths = np.array([high - low for low, high in self.domain])
+        directions = corner_changes(np.minimum(np.array(change), widths), None if isinstance(change, tuple) else change)
+        orders = [[side._largest_l1(order) for order in range(4)] for side in sides]
+        far = np.abs(directions).max(axis=0)
+        curvatures = []
+        for twice in range(len(sides)):
+            parts = []
+            for once in range(len(sides)):
+                powers = [2 * (k == twice) + (k == once) for k in range(len(sides))]
+                parts.append(float(far[once]) * math.prod(order[p] for order, p in zip(orders, powers, strict=True)))
+            curvatures.append(math.fsum(parts))
+        # a record mirrored at the middle, with the change, has the same slopes up to signs
+        ends = zip(self.domain, self._axes, strict=True)
+        half = tuple((middle, max(high, 2.0 * middle - low)) for (low, high), (middle, *_) in ends)
+        return steepest(self._gradients, half, curvatures, directions, len(self.bound))
+
+    def _gradients(self, records: FloatArray) -> list[FloatArray]:
+        """Return the derivatives of the features by each column."""
+        from abcdp._kernels import plain
+
+        parts, slopes = [], []
+        for column, (middle, step, top, roots) in enumerate(self._axes):
+            part = plain.trig_matrix(records[:, column], middle, step, top, kernels().cos_sin) * roots
+            slope, speeds = np.zeros_like(part), step * np.arange(1, top + 1)
+            slope[:, 1::2], slope[:, 2::2] = -speeds * part[:, 2::2], speeds * part[:, 1::2]
+            parts.append(part)
+            slopes.append(slope)
+        return [_products([slopes[k] if k == by else part for k, part in enumerate(parts)]) for by in range(len(parts))]
 
     def _largest_l1(self, order: int) -> float:
         """Return a bound over the domain of the L1 norm of the features of one column, or of their first derivative.
@@ -381,7 +409,18 @@ class WaveFeatures:
             )
             step = change[0] if isinstance(change, tuple) else change
             options.append(line_diameter(self, self.domain[0], step, slope * _SLOP, norm, invariant=norm == 2))
+        elif norm == 1:
+            settings = self.kernel, self.bandwidth, self.domain, self.sobol, self.frequencies, self.seed
+            options.append(_l1_of_waves(settings, change, min(options)))
         return min(options) * _SLOP
+
+    def _together(self, change: Change, known: float) -> float:
+        """Bound the L1 norm by what changes and midpoints of records can do to all waves at once, given some bound."""
+        far = change if not isinstance(change, tuple) else math.inf
+        reach = np.minimum(np.array(change), self._widths)
+        known = min(known, self._scale * wave_diameter(self._waves, self._half, self._chords(change), reach, far))
+        curvatures = self._scale * math.sqrt(2.0) * (self._waves**2).sum(axis=0) * _SLOP
+        return min(known, curve_diameter(self, self.domain, curvatures.tolist(), change, _WORTH * known))
 
     def _by_forms(self, change: Change, chords: FloatArray, norm: Norm) -> list[float]:
         """Return bounds of the norm of the chords |exp(i w.z) - 1| over admissible changes z.
@@ -433,6 +472,24 @@ class WaveFeatures:
     def rounding(self) -> float:
         angle = float((np.abs(self._waves) @ self._half).max())
         return ((len(self._half) + 4) * angle + 8.0) * ROUNDING * self._scale
+
+
+def _products(parts: list[FloatArray]) -> FloatArray:
+    """Return the products over columns of their features, a row for each record."""
+    out = np.ones((len(parts[0]), 1))
+    for part in parts:
+        out = (out[:, :, None] * part[:, None, :]).reshape(len(part), -1)
+    return out
+
+
+@functools.lru_cache(maxsize=256)
+def _l1_of_waves(settings: tuple[Any, ...], change: Change, known: float) -> float:
+    return WaveFeatures(*settings)._together(change, known)
+
+
+@functools.lru_cache(maxsize=256)
+def _l1_of_quadrature(settings: tuple[Any, ...], change: Change, euclidean: float) -> float:
+    return QuadratureFeatures(*settings)._diameter_l1(change, euclidean)
 
 
 def line_diameter(

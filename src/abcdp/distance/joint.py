@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
+from abcdp.distance.lattice import Power, Powers, groups_of
 from abcdp.distance.regime import Interval
-
-Powers = tuple[tuple[int, int], ...]
 
 _MOST_MOMENTS = 12
 _MOST_COLUMNS = 4
@@ -32,24 +32,15 @@ def joint_diameter(moments: tuple[tuple[Powers, float], ...], domain: tuple[Inte
     Certified are moments of a total degree of at most 2, and products of different columns, in groups that share no
     column.
     """
-    return math.fsum(_diameter(group, domain) for group in _groups_of(moments))
+    return math.fsum(_diameter(group, domain) for group in groups_of([Power(*moment) for moment in moments]))
 
 
-def _groups_of(moments: tuple[tuple[Powers, float], ...]) -> list[list[tuple[Powers, float]]]:
-    """Return groups of moments that share no column: records can move all groups to their far ends at once."""
-    groups: list[tuple[set[int], list[tuple[Powers, float]]]] = []
-    for moment in moments:
-        columns = {column for column, _ in moment[0]}
-        touching = [group for group in groups if group[0] & columns]
-        groups = [group for group in groups if not group[0] & columns]
-        merged = [member for _, members in touching for member in members]
-        groups.append((columns.union(*(found for found, _ in touching)), [*merged, moment]))
-    return [members for _, members in groups]
-
-
-def _diameter(moments: list[tuple[Powers, float]], domain: tuple[Interval, ...]) -> float:
+def _diameter(moments: Sequence[Power], domain: tuple[Interval, ...]) -> float:
     columns = sorted({column for powers, _ in moments for column, _ in powers})
     if len(moments) > _MOST_MOMENTS or len(columns) > _MOST_COLUMNS:
+        return math.inf
+    curved = any(power > 1 for powers, _ in moments for _, power in powers)
+    if curved and any(sum(power for _, power in powers) > 2 for powers, _ in moments):
         return math.inf
     corners = _features(moments, columns, np.array(list(itertools.product(*(domain[column] for column in columns)))))
     signs = np.array(list(itertools.product([1.0], *[[1.0, -1.0]] * (len(moments) - 1))))
@@ -57,9 +48,7 @@ def _diameter(moments: list[tuple[Powers, float]], domain: tuple[Interval, ...])
     low, high = values.min(axis=1), values.max(axis=1)
     size = float(np.abs(corners).max(axis=0).sum())
     slack = 0.0
-    if any(power > 1 for powers, _ in moments for _, power in powers):
-        if any(sum(power for _, power in powers) > 2 for powers, _ in moments):
-            return math.inf
+    if curved:
         inside = _Quadratics(moments, columns, domain)
         size = max(size, inside.size)
         for values in inside.stationary(signs):
@@ -70,7 +59,7 @@ def _diameter(moments: list[tuple[Powers, float]], domain: tuple[Interval, ...])
     return float((high - low).max()) + slack + 1e-12 * size
 
 
-def _features(moments: list[tuple[Powers, float]], columns: list[int], points: FloatArray) -> FloatArray:
+def _features(moments: Sequence[Power], columns: list[int], points: FloatArray) -> FloatArray:
     parts = [
         weight * np.prod([points[:, columns.index(column)] ** power for column, power in powers], axis=0)
         for powers, weight in moments
@@ -81,7 +70,7 @@ def _features(moments: list[tuple[Powers, float]], columns: list[int], points: F
 class _Quadratics:
     """Moments of degree 2 at most as x'Ax/2 + b'x + c, for columns scaled to the interval from -1 to 1."""
 
-    def __init__(self, moments: list[tuple[Powers, float]], columns: list[int], domain: tuple[Interval, ...]) -> None:
+    def __init__(self, moments: Sequence[Power], columns: list[int], domain: tuple[Interval, ...]) -> None:
         count, width = len(moments), len(columns)
         self._second = np.zeros((count, width, width))
         self._first = np.zeros((count, width))

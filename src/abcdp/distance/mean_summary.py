@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
@@ -18,6 +19,7 @@ from abcdp._common.checks import is_whole
 from abcdp.distance.base import ROUNDING, MeanDistance, Norm, as_domain, as_records, clip_to
 from abcdp.distance.features import line_diameter
 from abcdp.distance.joint import joint_diameter
+from abcdp.distance.lattice import Bins, Power, lattice_diameter
 from abcdp.distance.regime import MOST_DEGREE, SMALLEST_SHARE, Interval, check_features, check_scale
 from abcdp.errors import DistanceError, UnitError
 
@@ -326,9 +328,10 @@ class MeanSummary(MeanDistance):
         cells = self._cells()
         if cells is None:
             return None
-        # a value on an edge counts in the bin above it, so edges and minus infinity meet every cell
+        # a value on an edge counts in the bin above it, so edges and the lowest value meet every cell
         missing = self.missing_columns()
-        ends = [[-math.inf, *edges, *[math.nan] * (column in missing)] for column, edges in cells.items()]
+        low = [-math.inf] * _columns_needed(self.features) if self.domain is None else [end for end, _ in self.domain]
+        ends = [[low[column], *edges, *[math.nan] * (column in missing)] for column, edges in cells.items()]
         records = np.zeros((math.prod(map(len, ends)), _columns_needed(self.features)))
         records[:, list(cells)] = list(itertools.product(*ends))
         return self.record_features(records)
@@ -344,12 +347,14 @@ class MeanSummary(MeanDistance):
         return case
 
     def _cells(self) -> dict[int, list[float]] | None:
-        """Return the inner edges of all histograms of each column; None with moments or for many cells."""
+        """Return the edges that records of the domain can cross in each column; None with moments or for many cells."""
         inner: dict[int, set[float]] = {}
         for feature in self.features:
             if isinstance(feature, Moment):
                 return None
-            inner.setdefault(feature.column, set()).update(feature.edges[1:-1])
+            low, high = (-math.inf, math.inf) if self.domain is None else self.domain[feature.column]
+            crossed = (edge for edge in feature.edges[1:-1] if low < edge <= high)
+            inner.setdefault(feature.column, set()).update(crossed)
         missing = self.missing_columns()
         if math.prod(len(edges) + 1 + (column in missing) for column, edges in inner.items()) > _MOST_CASES:
             return None
@@ -370,29 +375,71 @@ class MeanSummary(MeanDistance):
         return (2.0 * factors + 4.0) * ROUNDING * self.magnitude()
 
     def diameter(self, change: Change, norm: Norm) -> float:
-        bins: list[float] = []
-        moments: list[tuple[Moment, float]] = []
-        for feature, weight in self._features_and_weights():
-            if isinstance(feature, Moment):
-                moments.append((feature, weight))
-            elif self._step(feature.column, change) > 0:
-                bins += [weight, weight]  # one bin loses the record, another gains it
+        moments = [(feature, weight) for feature, weight in self._features_and_weights() if isinstance(feature, Moment)]
+        bins = self._bins()
+        self._step(_columns_needed(self.features) - 1, change)  # checks the number of columns
+        apart = [self._move_of_bins(bins, change, norm), self._move_of_moments(moments, change, norm)]
+        options = [_norm(apart, norm)]
+        columns = {column for moment, _ in moments for column, _ in moment.powers}
+        if self.domain is not None and columns & {part.column for part in bins}:
+            # a record that goes from one end of a column to the other does not have all of its bins and powers there
+            powers = [Power(moment.powers, weight) for moment, weight in moments]
+            options.append(lattice_diameter((*powers, *bins), self.domain, change, norm))
+        return min(options) * (1.0 + 1e-12)
+
+    def _bins(self) -> list[Bins]:
+        return [
+            Bins(feature.column, feature.edges[1:-1], feature.missing, weight)
+            for feature, weight in self._features_and_weights()
+            if isinstance(feature, Histogram)
+        ]
+
+    def _move_of_bins(self, bins: list[Bins], change: Change, norm: Norm) -> float:
+        """Bound the move of the bins: where a record leaves one, it enters another."""
+        leaving = [part.weight for part in bins if self._leaves(part, change)]
+        together = lattice_diameter(tuple(bins), self.domain, change, norm) if bins else 0.0
+        return min(_norm([*leaving, *leaving], norm), together)
+
+    def _move_of_moments(self, moments: list[tuple[Moment, float]], change: Change, norm: Norm) -> float:
         options = [self._by_column(moments, change, norm)]
         if not isinstance(change, tuple) and math.isfinite(change) and moments:
             options.append(change * self._slope(moments, norm))
-        if norm == 1 and moments and self.domain is not None:
+        if moments and self.domain is not None:
             # clipping brings features closer, so the diameter without it is a bound too
-            options.append(joint_diameter(tuple((moment.powers, weight) for moment, weight in moments), self.domain))
-        return _norm([min(options), *bins], norm) * (1.0 + 1e-12)
+            powers = tuple(Power(moment.powers, weight) for moment, weight in moments)
+            options.append(joint_diameter(powers, self.domain) if norm == 1 else math.inf)
+            if math.isinf(options[-1]) or change != math.inf:
+                options.append(lattice_diameter(powers, self.domain, change, norm))
+        return min(options)
 
     def spans(self, change: Change) -> FloatArray:
         out: list[float] = []
+        bins = iter(self._bins())
         for feature, weight in self._features_and_weights():
             if isinstance(feature, Moment):
                 out.append(weight * self._span(feature, change))
             else:
-                out += [weight if self._step(feature.column, change) > 0 else 0.0] * feature.bins
+                out += [weight if moves else 0.0 for moves in self._moving(next(bins), change)]
         return np.array(out)
+
+    def _leaves(self, part: Bins, change: Change) -> bool:
+        """Return whether a record can leave one bin for another."""
+        return any(self._moving(part, change))
+
+    def _moving(self, part: Bins, change: Change) -> list[bool]:
+        """Return for each bin whether a record can enter or leave it.
+
+        The least change crosses an edge. An edge that no record of the domain is below, or on, is crossed by none, and
+        empty cells are filled by an unlimited change alone.
+        """
+        step = self._step(part.column, change)
+        low, high = (-math.inf, math.inf) if self.domain is None else self.domain[part.column]
+        crossed = [low < edge <= high and step > 0 for edge in part.edges]
+        filled = part.missing and step == math.inf
+        met = [below or above for below, above in itertools.pairwise([False, *crossed, False])]
+        if filled:  # also from the only bin that the domain meets
+            met[bisect.bisect_right(part.edges, low)] = True
+        return [*met, filled] if part.missing else met
 
     def _by_column(self, moments: list[tuple[Moment, float]], change: Change, norm: Norm) -> float:
         """Bound the move of the moments, those of one and the same column together."""

@@ -41,7 +41,8 @@ class Unit:
         ``"replace"``: both datasets have the same, public, size. ``"add-remove"``: one record is added or removed and
         the size is private.
     at_least
-        For ``"add-remove"`` a public lower bound of the size.
+        For ``"add-remove"`` a public lower bound of the size, which no dataset in question falls below: the one with
+        the record and the one without it have at least so many.
     name
         What such a change is to people, such as "one patient". It says whom the owner means and changes no guarantee.
 
@@ -337,18 +338,18 @@ class AddRemove(UnitKind):
 
     def describe(self, unit: Unit) -> str:
         """Return that one record comes or goes."""
-        return f"adding or removing one record, of a dataset with at least {unit.at_least} of them"
+        return f"adding or removing one record beside at least {unit.at_least} others"
 
     def share(self, unit: Unit, records: int) -> Fraction:
-        """Return 1 over the least size.
+        """Return 1 over the least size of the larger dataset: the smaller one has at least `at_least` records.
 
-        mu_N - mu_(N-1) = (phi(x) - mu_(N-1)) / N, and a mean of features lies in their convex hull.
+        mu_(N+1) - mu_N = (phi(x) - mu_N) / (N + 1), and a mean of features lies in their convex hull.
         """
-        return Fraction(1, unit.public_size(None))
+        return Fraction(1, unit.public_size(None) + 1)
 
     def mean_move(self, unit: Unit, records: int, diameter: float) -> float:
-        """Return a diameter over the least size: rounded once, not twice."""
-        return diameter / unit.public_size(None)
+        """Return a diameter over the least size of the larger dataset: rounded once, not twice."""
+        return diameter / (unit.public_size(None) + 1)
 
     def neighbour(self, unit: Unit, data: FloatArray, pool: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return the dataset with one more record."""
