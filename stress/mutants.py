@@ -77,6 +77,7 @@ AREAS = {
     "streams": ("audit", "in_other_ways"),
     "charged": ("audit", "exact_arithmetic or a_bank_are_those or beyond_the_charge or wide_summary"),
     "contributions": ("contributions", ""),
+    "what is learned": ("learning", "steers or differences or limited_change"),
     "network": ("network", "not a_bank_a_release"),
     "record features": ("record_features", "not jax"),
     "tables": ("table", "further_apart or limited or stay_within or enforced"),

@@ -343,7 +343,8 @@ def test_a_plan_brings_its_unit_records_region_and_bank(tmp_path):
     bank = abcdp.simulate(ONE, waves, draws=1500, records=RECORDS, seed=1)
     made = abcdp.plan(bank, epsilon=5.0, unit=abcdp.Unit(records=2), mechanisms=["private-summary"], truths=5,
                       region={"mu": (-1.0, 1.0)})  # fmt: skip
-    made = replace(made, learned=True, bank=abcdp.learn(bank).bank.digest)  # it might have been chosen
+    learned = abcdp.learn(bank, epsilon=5.0, progress=False).bank
+    made = replace(made, learned=True, bank=learned.digest, summary=learned.distance.to_json())  # it might be chosen
     found = abcdp.check_calibration(bank, made, datasets=20, method="regression")
     assert (found.unit, found.records, found.region) == (made.unit, RECORDS, {"mu": (-1.0, 1.0)})
     assert found.bank == made.bank == made.bank_from(bank).digest

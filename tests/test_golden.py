@@ -153,7 +153,7 @@ def test_a_bank_grows_and_its_first_draws_stay(golden):
 def test_banks_merge_and_are_learned_from(golden, tmp_path):
     both = abcdp.Bank.merge([golden / "banks/base", golden / "banks/merged"], tmp_path / "both")
     assert both.draws == BANKS["base"]["draws"] + BANKS["merged"]["draws"]
-    learned = abcdp.learn(both, to=tmp_path / "learned").bank
+    learned = abcdp.learn(both, epsilon=1000.0, to=tmp_path / "learned", progress=False).bank
     assert learned.distance.kind == "learned"
     assert np.array_equal(learned.theta, both.theta)
 

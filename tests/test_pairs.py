@@ -67,7 +67,7 @@ def test_pairs_have_the_law_of_the_noise(bank, alpha):
 
 def test_noise_is_fresh_unless_a_seed_is_given(bank):
     first, second = (bank.pairs(noise=("laplace", 1.0))[1] for _ in range(2))
-    assert not np.isclose(first, second).any()
+    assert np.isclose(first, second).mean() < 0.01  # of some hundred numbers, where 1 in 100 000 is alike by chance
     first, second, other = (bank.pairs(noise=("laplace", 1.0), seed=seed)[1] for seed in (3, 3, 4))
     assert np.array_equal(first, second)
     assert not np.isclose(first, other).any()

@@ -10,7 +10,7 @@ from scipy import stats
 
 import abcdp
 from abcdp.distance.network import NetworkSummary
-from abcdp.errors import BankError, DistanceError, MechanismError, UnitError
+from abcdp.errors import BankError, DistanceError, UnitError
 from abcdp.inference.explained import explained_by
 from abcdp.learning import programs
 from abcdp.learning import record_network as learning
@@ -101,11 +101,11 @@ def test_a_network_finds_what_single_columns_do_not_tell(tmp_path, monkeypatch):
 
     monkeypatch.setattr(learning, "run_program", watched)
     monkeypatch.setattr(learning, "_PURE", (("l1", 3),))
-    given = {"epsilon": EPSILON, "unit": UNIT, "progress": False}
-    learned = learning.learned_network(bank, MODEL, **given)
+    given = {"unit": UNIT, "progress": False}
+    learned = learning.learned_network(bank, MODEL, abcdp.PrivateSummary(EPSILON), **given)
     assert learned.explained["correlation"] > 0.8
     assert learned.information > 0.8
-    again = learning.learned_network(bank, MODEL, to=tmp_path / "bank", **given)
+    again = learning.learned_network(bank, MODEL, abcdp.PrivateSummary(EPSILON), to=tmp_path / "bank", **given)
     assert again.bank.digest == learned.bank.digest == abcdp.Bank(tmp_path / "bank").digest
     assert np.array_equal(learned.bank.theta, bank.theta)
     distance = learned.bank.distance
@@ -132,17 +132,17 @@ def test_a_network_finds_what_single_columns_do_not_tell(tmp_path, monkeypatch):
 def test_a_bank_that_keeps_records_is_encoded_anew(literal, tmp_path):
     """The first layer takes in how inputs were standardised: the bank has the means that the program saw."""
     bank = bank_of(abcdp.MMD(bandwidth=1.0, domain=[(-4, 4), (90, 110)], features="exact"), draws=600)
-    given = {"epsilon": EPSILON, "unit": UNIT, "progress": False}
-    learned = learning.learned_network(bank, **given)
+    given = {"unit": UNIT, "progress": False}
+    learned = learning.learned_network(bank, None, abcdp.PrivateSummary(EPSILON), **given)
     assert np.array_equal(learned.bank.theta, bank.theta)
     assert learned.bank.rows[literal["held"]] == pytest.approx(literal["means"], abs=1e-6)
     assert learned.bank.distance.base == COLUMNS
-    written = learning.learned_network(bank, to=tmp_path / "bank", **given).bank
+    written = learning.learned_network(bank, None, abcdp.PrivateSummary(EPSILON), to=tmp_path / "bank", **given).bank
     assert written.digest == learned.bank.digest
     with pytest.raises(BankError, match="not empty; nothing was written"):
-        learning.learned_network(bank, to=tmp_path / "bank", **given)
+        learning.learned_network(bank, None, abcdp.PrivateSummary(EPSILON), to=tmp_path / "bank", **given)
     seen = literal["records"]
-    fresh = learning.learned_network(bank, MODEL, **given).bank
+    fresh = learning.learned_network(bank, MODEL, abcdp.PrivateSummary(EPSILON), **given).bank
     assert not np.array_equal(literal["records"], seen)  # a model simulates others to train on
     assert np.array_equal(fresh.theta, bank.theta)
     assert fresh.rows == pytest.approx(fresh.distance.encode(bank.rows.reshape(-1, RECORDS, 2)), abs=1e-12)
@@ -151,7 +151,7 @@ def test_a_bank_that_keeps_records_is_encoded_anew(literal, tmp_path):
 def test_noise_is_what_a_release_would_carry(literal):
     bank = bank_of(COLUMNS, draws=600)
     unit = abcdp.Unit(records=3)
-    learned = learning.learned_network(bank, MODEL, epsilon=0.5, unit=unit, records=1000, progress=False)
+    learned = learning.learned_network(bank, MODEL, abcdp.PrivateSummary(0.5), unit=unit, records=1000, progress=False)
     box = NetworkSummary(COLUMNS, learned.bank.distance.layers, "box")
     for distance, candidate in zip((learned.bank.distance, box), literal["settings"]["candidates"], strict=True):
         one = abcdp.PrivateSummary(0.5).calibrate(distance, records=1000, simulated=1000, unit=unit)
@@ -161,16 +161,16 @@ def test_noise_is_what_a_release_would_carry(literal):
         assert candidate["spreads"] == pytest.approx(noise.std(axis=0), rel=0.05)  # five standard errors and more
     # an L1 ball of radius 1: three records of a thousand move the mean by .006, over an epsilon of .5
     assert literal["settings"]["candidates"][0]["spreads"] == pytest.approx([np.sqrt(2.0) * 0.012] * 3, rel=1e-3)
-    learning.learned_network(bank, MODEL, epsilon=0.5, delta=1e-6, unit=unit, progress=False)
+    learning.learned_network(bank, MODEL, abcdp.PrivateSummary(0.5, 1e-6), unit=unit, progress=False)
     assert [one["ball"] for one in literal["settings"]["candidates"]] == ["l1", "l2"]
 
 
 def test_of_many_records_some_are_taken_with_as_much_more_noise(literal, monkeypatch):
     bank = bank_of(COLUMNS, draws=600)
-    learning.learned_network(bank, MODEL, epsilon=1.0, unit=UNIT, progress=False)
+    learning.learned_network(bank, MODEL, abcdp.PrivateSummary(1.0), unit=UNIT, progress=False)
     whole = literal["settings"]["candidates"][0]["spreads"]
     monkeypatch.setattr(learning, "_VALUES", 600 * 50 * 2)
-    learning.learned_network(bank, MODEL, epsilon=1.0, unit=UNIT, progress=False)
+    learning.learned_network(bank, MODEL, abcdp.PrivateSummary(1.0), unit=UNIT, progress=False)
     assert literal["records"].shape == (600, 50, 2)
     assert literal["settings"]["candidates"][0]["spreads"] == pytest.approx([2.0 * one for one in whole])
 
@@ -181,10 +181,10 @@ def test_inputs_are_the_features_of_the_bank_or_its_columns(literal):
         NetworkSummary(COLUMNS, (([[0.1], [0.1]], [0.0]),), "l1"),
     ):
         bank = bank_of(distance, draws=600)
-        learned = learning.learned_network(bank, MODEL, epsilon=1.0, unit=UNIT, progress=False)
+        learned = learning.learned_network(bank, MODEL, abcdp.PrivateSummary(1.0), unit=UNIT, progress=False)
         assert learned.bank.distance.base == COLUMNS
     bank = bank_of(abcdp.MMD(bandwidth=2.0, features="exact"), draws=600)
-    base = learning.learned_network(bank, epsilon=1.0, unit=UNIT, progress=False).bank.distance.base
+    base = learning.learned_network(bank, None, abcdp.PrivateSummary(1.0), unit=UNIT, progress=False).bank.distance.base
     (low, high), (left, right) = base.domain
     assert -4.1 < low < -2.5 < 2.5 < high < 4.1
     assert 89.9 < left < 95 < 105 < right < 110.1
@@ -202,7 +202,7 @@ def test_draws_that_fail_are_left_out(literal):
     with pytest.warns(abcdp.errors.SimulationWarning):
         bank = abcdp.simulate(model, COLUMNS, draws=1200, records=RECORDS, seed=1, progress=False)
     with pytest.warns(abcdp.errors.SimulationWarning):
-        learned = learning.learned_network(bank, model, epsilon=1.0, unit=UNIT, progress=False)
+        learned = learning.learned_network(bank, model, abcdp.PrivateSummary(1.0), unit=UNIT, progress=False)
     assert learned.bank.failed == bank.failed > 0
     assert 500 < len(literal["records"]) < 1200
     assert literal["records"].std(axis=(0, 1)) == pytest.approx([1.0, 1.0], abs=0.05)
@@ -210,22 +210,22 @@ def test_draws_that_fail_are_left_out(literal):
 
 def test_what_cannot_be_learned_is_refused_by_name(literal, monkeypatch):
     bank = bank_of(COLUMNS, draws=600)
-    given = {"epsilon": 1.0, "unit": UNIT, "progress": False}
+    given = {"unit": UNIT, "progress": False}
     with pytest.raises(DistanceError, match="does not keep: pass the model"):
-        learning.learned_network(bank, **given)
+        learning.learned_network(bank, None, abcdp.PrivateSummary(EPSILON), **given)
     with pytest.raises(BankError, match="seed=-1: a whole number"):
-        learning.learned_network(bank, MODEL, seed=-1, **given)
-    with pytest.raises(MechanismError, match="epsilon"):
-        learning.learned_network(bank, MODEL, epsilon=-1.0, unit=UNIT, progress=False)
+        learning.learned_network(bank, MODEL, abcdp.PrivateSummary(EPSILON), seed=-1, **given)
+    with pytest.raises(DistanceError, match="records=0"):
+        learning.learned_network(bank, MODEL, abcdp.PrivateSummary(1.0), records=0, unit=UNIT, progress=False)
     other = abcdp.Model({"correlation": stats.uniform(-0.95, 1.9)}, lambda *given: pairs(*given)[:, :, :1])
     with pytest.raises(BankError, match="have 1 columns, those of the bank 2"):
-        learning.learned_network(bank, other, **given)
+        learning.learned_network(bank, other, abcdp.PrivateSummary(EPSILON), **given)
     with pytest.raises(UnitError):
-        learning.learned_network(bank, MODEL, epsilon=1.0, unit=abcdp.Unit(records=1000), progress=False)
+        learning.learned_network(bank, MODEL, abcdp.PrivateSummary(1.0), unit=abcdp.Unit(records=1000), progress=False)
     with pytest.raises(BankError, match="too few to train on: at least 500"):
-        learning.learned_network(bank_of(COLUMNS, draws=100), MODEL, **given)
+        learning.learned_network(bank_of(COLUMNS, draws=100), MODEL, abcdp.PrivateSummary(EPSILON), **given)
     assert not literal
     monkeypatch.undo()
     monkeypatch.setattr(programs, "_installed", lambda name: False)
     with pytest.raises(BankError, match="training needs jax and optax: pip install"):
-        learning.learned_network(bank, MODEL, **given)
+        learning.learned_network(bank, MODEL, abcdp.PrivateSummary(EPSILON), **given)

@@ -62,7 +62,7 @@ def test_points_of_the_simplex_stay_there(values, width):
 @pytest.fixture(scope="module")
 def toy():
     bank = abcdp.simulate(abcdp.models.mixture, draws=20_000, records=5000, seed=21)
-    return abcdp.learn(bank).bank
+    return abcdp.learn(bank, epsilon=0.05, dims=4, progress=False).bank
 
 
 def observed(count):

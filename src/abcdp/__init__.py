@@ -32,7 +32,8 @@ from abcdp.inference.narrow import narrow
 from abcdp.inference.posterior import posterior
 from abcdp.inference.refine import refine
 from abcdp.inference.synthesize import synthesize
-from abcdp.learning.learn import Learned, learn
+from abcdp.learning.learn import learn
+from abcdp.learning.learned import Learned
 from abcdp.learning.training import Trained, train
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
 from abcdp.owner import register, release

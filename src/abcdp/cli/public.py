@@ -156,22 +156,53 @@ def _cluster(address: str | None) -> Iterator[Any]:
 def learn(
     bank: Annotated[str, typer.Argument(help="The folder or URL of a bank whose distance has a summary.")],
     to: Annotated[str, typer.Option(help="The folder or URL of the new bank.")],
-    dims: Annotated[int | None, typer.Option(help="Directions to keep; one per parameter by default.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The budget of the release to come: the summary is best at it.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Its delta; Gaussian noise competes where there is one.")] = 0.0,
+    unit: Whom = "record",
+    records: Annotated[int | None, typer.Option(help="Public number of records; the bank's by default.")] = None,
+    dims: Annotated[
+        int | None, typer.Option(help="How many numbers to release; by default what is best of a few choices.")
+    ] = None,
+    network: Annotated[
+        bool,
+        typer.Option(
+            "--network", help="Learn a network of each record instead: for records of several columns. Needs JAX."
+        ),
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="With --network: the model of the bank, which simulates records to learn from.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For a repeatable result, on the same machine.")] = 0,
     memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
-    """Learn on the public bank which few numbers tell the parameters apart, and write the bank encoded by them."""
+    """Learn on the public bank which few numbers are worth their noise, and write the bank encoded by them."""
     from abcdp.bank import Bank
     from abcdp.learning.learn import learn as fit
+    from abcdp.privacy.unit import Unit
 
     check_results({}, folder=to)
-    learned = fit(Bank(bank, memory=memory << 20), dims=dims, to=to)
+    learned = fit(
+        Bank(bank, memory=memory << 20),
+        epsilon=epsilon,
+        delta=delta,
+        unit=Unit.parse(unit),
+        records=records,
+        dims=dims,
+        network=network,
+        model=None if model is None else find_model(model),
+        to=to,
+        seed=seed,
+    )
     explained = learned.explained if as_json else {k: f"{v:.1%}" for k, v in learned.explained.items()}
     show(
         {
             "bank": without_secrets(to),
             "explained": explained,
+            "information": learned.information if as_json else f"{learned.information:.2f} nats",
+            "information_before": learned.before if as_json or learned.before is None else f"{learned.before:.2f} nats",
             "numbers_per_draw": learned.bank.header.width,
+            "mechanism": learned.mechanism.to_json() if as_json else str(learned.mechanism),
             "digest": learned.bank.digest,
         },
         as_json,

@@ -179,7 +179,11 @@ class ClusterSummary(SummaryDistance):
         if isinstance(unit.change, tuple) and len(unit.change) != 1:
             raise UnitError(f"the unit bounds the change of {len(unit.change)} columns, but records have 1.")
         # the least change of a label can be a change of cluster, so a bound of the change does not help
-        return np.abs(_moves() @ self.matrix)
+        return np.abs(self.moves())
+
+    def moves(self) -> FloatArray:
+        """Return all that one record can do to the summary, a row for each way."""
+        return np.asarray(_moves() @ self.matrix)
 
 
 def _check_size(records: int) -> None:

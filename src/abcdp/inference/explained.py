@@ -66,7 +66,12 @@ def explained_by(bank: Bank) -> tuple[Explained, ...]:
 
 def weakness(bank: Bank) -> str | None:
     """Return in words which parameters the bank's summaries tell next to nothing about; None where there is none."""
-    return in_words([one for one in explained_by(bank) if one.weak], learned=isinstance(bank.distance, LearnedSummary))
+    return in_words(weak_ones(bank), learned=isinstance(bank.distance, LearnedSummary))
+
+
+def weak_ones(bank: Bank) -> list[Explained]:
+    """Return the parameters that the bank's summaries tell next to nothing about."""
+    return [one for one in explained_by(bank) if one.weak]
 
 
 def in_words(weak: Sequence[Explained], *, learned: bool) -> str | None:

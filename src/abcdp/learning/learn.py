@@ -1,52 +1,120 @@
-"""Learning a summary on the public bank: which few directions of the features tell the parameters apart."""
+"""Learning a summary on the public bank: which few combinations of its features are worth their noise."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
-from abcdp._common.storage import Folder, open_folder
-from abcdp.bank import Bank, Shard, ShardData, bank_digest, write_manifest, write_shard
-from abcdp.bank.covariances import write_covariances
+from abcdp._common.progress import progress as progress_bar
+from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
-from abcdp.distance import ClusterSummary, LearnedSummary, MeanDistance, SummaryDistance, certified_line
-from abcdp.errors import BankError, DistanceError, PosteriorWarning, SimulationWarning
-from abcdp.inference.explained import explained_by, in_words
-from abcdp.learning.tighten import tightened_weights
+from abcdp.distance import (
+    ClusterSummary,
+    Distance,
+    LearnedSummary,
+    MeanDistance,
+    SummaryDistance,
+    certified_line,
+)
+from abcdp.distance.base import mean_sensitivity
+from abcdp.errors import BankError, DistanceError, ModelError, PosteriorWarning, SimulationWarning
+from abcdp.inference.coordinates import Coordinates
+from abcdp.inference.explained import in_words, weak_ones
+from abcdp.learning.information import (
+    Directions,
+    Noise,
+    Reach,
+    directions_for,
+    held_out,
+    score_of,
+    steps_of,
+    steps_of_score,
+)
+from abcdp.learning.learned import Learned, bank_of, free_folder
+from abcdp.learning.record_network import learned_network
+from abcdp.mechanisms import PrivateSummary, SummaryCalibration
+from abcdp.mechanisms.private_summary import NoiseNorm
+from abcdp.privacy.unit import Unit
+from abcdp.simulation.model import Model
 
-_RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
-_HELD_OUT = 5  # every fifth row judges the fit
-_LINE = 81  # records on a grid over the domain, to tighten by; what is certified later is another, finer grid
+_LINE = 129  # records on a grid over the domain, to steer by; what is certified later is another, finer grid
 _MARGIN = 1e-6  # of their width: rounding must not clip
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A bank with a learned summary, and the share of each parameter's variance that it explains on held-out rows."""
-
-    bank: Bank
-    explained: dict[str, float]
+_MOST_VALUES = 1 << 27  # numbers of a bank that are learned from
+_TIMES = (1, 2, 3)  # as many directions as parameters are tried, so many times
+_MOST_DIRECTIONS = 32
+_DRAWS = 32  # of the law that is said of a held-out draw, to have the mean of its parameters
+_MOST_JUDGED = 128  # numbers of a bank's own summary, for what they tell to be measured beside
+_NORMS: dict[str, NoiseNorm] = {"laplace": "l1", "box": "box", "gaussian": "l2"}
+_TOLD = 0.1  # of a parameter's variance, below which noise leaves next to nothing
 
 
 def learn(
-    bank: Bank | str | os.PathLike[str], *, dims: int | None = None, to: str | os.PathLike[str] | None = None
+    bank: Bank | str | os.PathLike[str],
+    *,
+    epsilon: float = 1.0,
+    delta: float = 0.0,
+    unit: Unit | None = None,
+    records: int | None = None,
+    dims: int | None = None,
+    network: bool = False,
+    model: Model | None = None,
+    to: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
 ) -> Learned:
-    """Regress the parameters on the bank's summaries and return the bank re-encoded by the fitted values.
+    """Learn on a bank which few combinations of its features to release, and return the bank re-encoded by them.
 
-    Ridge regression on the public bank (Fearnhead and Prangle 2012): the posterior mean is the summary that loses
-    least, and a private release then has a handful of numbers to protect instead of dozens. `dims` keeps that many
-    principal directions of the fitted values instead of one per parameter. The learned
-    numbers stand in the manifest of the new bank, in the folder `to` or in memory; the draws are the same, row for row.
+    Weights over the features are trained together with a network that says the parameters from the weighted means
+    *plus the noise that these weights will carry* at this budget: many numbers tell more and pay more, and what is
+    found is the best trade. Posteriors of them are made as of any other summary. They hold at every budget; this is the
+    one at which the summary is best. The learned numbers stand in the manifest of the new bank, in the folder `to` or
+    in memory; the draws are the same, row for row.
+
     A :class:`abcdp.errors.PosteriorWarning` names the parameters that the new summary tells next to nothing about, a
     :class:`abcdp.errors.SimulationWarning` where draws of the bank failed.
+
+    Parameters
+    ----------
+    bank
+        A bank whose distance has a summary.
+    epsilon, delta, unit
+        The budget of the release to come, and whom it protects; by default one record that may become anything.
+    records
+        The public number of records of the data; the bank's by default.
+    dims
+        How many numbers to release; by default one, two and three times as many as there are parameters are tried.
+    network, model
+        With ``network=True``, learn a small network of each record instead of weights over the bank's features: for
+        records of several columns, which go together in ways that no feature of the bank sees. It is trained on
+        records, of datasets that `model` simulates or of a bank that keeps them, takes some minutes and needs JAX
+        (``pip install 'abcdp[neural]'``). The new bank is simulated by the model, with the same draws.
+    to
+        A folder for the new bank; without one it stays in memory.
+    seed
+        For a repeatable result, on the same machine.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
-    learned = learned_from(bank, dims=dims, to=to)
+    mechanism = PrivateSummary(epsilon, delta)
+    if network:
+        if dims is not None:
+            raise DistanceError(
+                f"dims={dims!r}: of a network (--network) the number of outputs is found; leave it out."
+            )
+        learned = learned_network(
+            bank, model, mechanism, unit=unit, records=records, to=to, seed=seed, progress=progress
+        )
+    else:
+        if model is not None:
+            raise DistanceError("model= is for network=True (--network): weights are learned from the bank alone.")
+        learned = learned_from(
+            bank, mechanism, unit=unit, records=records, dims=dims, to=to, seed=seed, progress=progress
+        )
     failed = failures_and_where(bank)
     if failed is not None:
         warnings.warn(f"{failed} The summary is learned where they work.", SimulationWarning, stacklevel=2)
@@ -58,86 +126,202 @@ def learn(
 
 def weak_summary(learned: Learned) -> str | None:
     """Return in words which parameters a learned summary tells next to nothing about; None where there is none."""
-    shares = explained_by(learned.bank)
-    if learned.bank.header.width == len(learned.explained):  # with fewer directions less is explained than was fitted
-        shares = tuple(replace(one, straight=learned.explained[one.parameter]) for one in shares)
-    return in_words([one for one in shares if one.weak], learned=True)
+    weak = weak_ones(learned.bank)
+    if weak:
+        return in_words(weak, learned=True)
+    lost = [f"{max(0.0, share):.0%} of {name!r}" for name, share in learned.explained.items() if share < _TOLD]
+    if not lost:
+        return None
+    return (
+        f"at epsilon={learned.mechanism.epsilon:g} the learned summary explains {', '.join(lost)} on held-out draws, "
+        "noise included: the posterior will say little more than the prior about it. More budget or more records would "
+        "tell more; abcdp plan says how much."
+    ).replace("%", " %")
 
 
 def learned_from(
-    bank: Bank | str | os.PathLike[str], *, dims: int | None = None, to: str | os.PathLike[str] | None = None
+    bank: Bank,
+    mechanism: PrivateSummary,
+    *,
+    unit: Unit | None = None,
+    records: int | None = None,
+    dims: int | None = None,
+    to: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
 ) -> Learned:
     """Return what :func:`learn` does, for callers that say themselves what is doubtful about it."""
-    bank = bank if isinstance(bank, Bank) else Bank(bank)
-    base = bank.distance
-    if not isinstance(base, SummaryDistance) or not base.has_summary:
-        raise DistanceError("learning needs a bank whose distance has a summary; make one with MMD or MeanSummary.")
-    if bank.header.width < (dims if is_whole(dims, 1) else len(bank.parameters)):
-        raise DistanceError(
-            f"the bank's summaries have {bank.header.width} numbers, fewer than the summary to be learned: one for "
-            f"each of {len(bank.parameters)} parameters, or dims (--dims) of them. Give the distance more "
-            f"features, or say dims={bank.header.width}."
-        )
+    base, unit = bank.distance, Unit() if unit is None else unit
+    _check(bank, unit, records, dims, seed)
+    assert isinstance(base, SummaryDistance)  # noqa: S101 - checked just now
+    if to is not None:
+        free_folder(to)
+    size = unit.public_size(bank.records if records is None else records)
+    # a unit that the distance cannot support is refused before any work
+    plain = mechanism.calibrate(base, records=size, simulated=bank.records, unit=unit)
     bank.check_room(8 * bank.draws * (bank.header.width + len(bank.parameters)), "learning from all encoded datasets")
     fine = bank.fine & bank.near  # of a narrowed bank, the directions that matter where its data are
-    if fine.sum() < 10 * len(bank.parameters) + 10:
-        raise BankError(f"{int(fine.sum())} draws are too few to learn a summary from.")
-    rows, theta = bank.rows[fine], bank.theta[fine]
-    weights, explained = _fit(base, rows, theta)
-    weights = _directions(weights, rows, dims)
-    distance = _distance_of(base, weights, rows)
-    encoded = _bank_with(bank, distance, None if to is None else open_folder(to))
-    return Learned(encoded, dict(zip(bank.parameters, explained, strict=True)))
+    some = np.flatnonzero(fine)[: _MOST_VALUES // bank.header.width]
+    if len(some) < 10 * len(bank.parameters) + 10:
+        raise BankError(f"{len(some)} draws are too few to learn a summary from.")
+    rows, theta = bank.rows[some], bank.theta[some]
+    features = _Features.of(base, rows, unit, size)
+    scale = _Scale.of(theta, bank)
+    widths = [dims] if dims is not None else _widths(scale.dimension, features.count)
+    budget = mechanism.epsilon, mechanism.delta
+    judged = features.count <= _MOST_JUDGED
+    steps = steps_of(len(rows), budget, widths) + (steps_of_score(len(rows)) if judged else 0)
+    with progress_bar("learning", steps, progress) as advance:
+        found = directions_for(
+            features.centred(rows), scale.forth(theta), features.reach, budget, widths, seed, advance
+        )
+        before = _before(plain, features, rows, scale.forth(theta), seed, advance) if judged else None
+    found = found.scaled(1.0 / float((features.centred(rows) @ found.weights).std(axis=0).max()))
+    distance = _distance_of(base, features.weights(found.weights), rows)
+    mechanism = replace(mechanism, norm=found.noise.norm, delta=mechanism.delta if found.noise.norm == "l2" else 0.0)
+    calibrated = mechanism.calibrate(distance, records=size, simulated=bank.records, unit=unit)
+    held = held_out(len(rows))
+    explained = _explained(found, features, scale, (rows[held], theta[held]), calibrated.noised, seed)
+    shares = dict(zip(bank.parameters, explained, strict=True))
+    half = 0.5 * scale.dimension  # the entropy of the prior but for what both have
+    told = found.score + half, None if before is None else before + half
+    return Learned(bank_with(bank, distance, to), shares, mechanism, *told)
 
 
-def _fit(base: SummaryDistance, rows: FloatArray, theta: FloatArray) -> tuple[FloatArray, list[float]]:
-    """Return weights for parameters in units of their spread, and the explained variances on held-out rows.
+def _check(bank: Bank, unit: Unit, records: int | None, dims: int | None, seed: int) -> None:
+    """Raise where nothing can be learned as asked."""
+    if not isinstance(bank.distance, SummaryDistance) or not bank.distance.has_summary:
+        raise DistanceError("learning needs a bank whose distance has a summary; make one with MMD or MeanSummary.")
+    if isinstance(bank.distance, LearnedSummary):
+        raise DistanceError("this bank's summary is a learned one; learn from the bank that it was learned on.")
+    if not isinstance(unit, Unit):
+        raise DistanceError(f"unit={unit!r}: give whom to protect, such as abcdp.Unit().")
+    most = min(bank.header.width, _MOST_DIRECTIONS)
+    if dims is not None and not is_whole(dims, 1, most):
+        raise DistanceError(
+            f"dims={dims!r} (--dims): a whole number from 1 to {most}, of {bank.header.width} features."
+        )
+    if records is not None and not is_whole(records, 1):
+        raise DistanceError(f"records={records!r}: a whole number of at least 1.")
+    if not is_whole(seed, 0):
+        raise DistanceError(f"seed={seed!r}: a whole number of at least 0.")
 
-    They are those of the best ridge, then tightened where the features of single records are known.
+
+def _widths(parameters: int, features: int) -> list[int]:
+    """Return the numbers of directions to try."""
+    return sorted({min(times * parameters, features, _MOST_DIRECTIONS) for times in _TIMES})
+
+
+@dataclass(frozen=True, eq=False)
+class _Scale:
+    """The parameters in coordinates where the prior is standard normal, or, of unknown support, of mean 0 and spread 1.
+
+    What does not vary is left out.
     """
-    spread = theta.std(axis=0)
-    target = (theta - theta.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    centred = rows - rows.mean(axis=0)
-    held = np.arange(len(rows)) % _HELD_OUT == 0
-    # a feature that does not vary says nothing; left in, rounding alone would give it a huge weight
-    centred = np.where(_varying(rows), centred, 0.0)
-    gram = centred[~held].T @ centred[~held]
-    moment = centred[~held].T @ target[~held]
-    size = np.trace(gram) / len(gram)
 
-    def left(weights: FloatArray) -> FloatArray:
-        return np.asarray(((target[held] - centred[held] @ weights) ** 2).mean(axis=0))
+    dimension: int
+    forth: Callable[[FloatArray], FloatArray]
+    back: Callable[[FloatArray], FloatArray]
 
-    ridges = [np.linalg.solve(gram + ridge * size * np.eye(len(gram)), moment) for ridge in _RIDGES]
-    weights = min(ridges, key=lambda found: left(found).sum())
-    records = _records(base)
-    if records is not None:
-        records = np.where(_varying(rows), records - rows.mean(axis=0), 0.0)
-        weights = tightened_weights(weights, records, (centred[~held], target[~held]), (centred[held], target[held]))
-    return weights, [float(1.0 - v) for v in left(weights)]
+    @classmethod
+    def of(cls, theta: FloatArray, bank: Bank) -> _Scale:
+        if bank.header.support is not None:
+            try:
+                coordinates = Coordinates.of(theta, bank.header.support)
+                return cls(coordinates.dimension, coordinates.forth, coordinates.back)
+            except (ModelError, np.linalg.LinAlgError):
+                pass
+        mean, spread = theta.mean(axis=0), theta.std(axis=0)
+        spread = np.where(spread > 0, spread, 1.0)
+        return cls(theta.shape[1], lambda theta: (theta - mean) / spread, lambda z: mean + z * spread)
 
 
-def _records(base: SummaryDistance) -> FloatArray | None:
-    """Return the features of records all over the domain, where that is a line or a few cases."""
-    if not isinstance(base, MeanDistance):
-        return None
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """The features of a base that vary, centred, and how far a unit moves them."""
+
+    middle: FloatArray
+    varying: BoolArray
+    reach: Reach
+
+    @classmethod
+    def of(cls, base: SummaryDistance, rows: FloatArray, unit: Unit, records: int) -> _Features:
+        middle, varying = rows.mean(axis=0), _varying(rows)
+        if not varying.any():
+            raise BankError("the bank's summaries are all the same; there is nothing to learn from them.")
+        if isinstance(base, ClusterSummary):
+            points = np.concatenate([base.moves(), np.zeros((1, rows.shape[1]))])[:, varying]
+            pairs = np.stack([np.arange(len(points) - 1), np.full(len(points) - 1, len(points) - 1)], axis=1)
+            return cls(middle, varying, Reach(float(unit.records), points, pairs))
+        if not isinstance(base, MeanDistance):
+            raise DistanceError(f"it is not known how far neighbours move combinations of {base.kind!r} summaries.")
+        share = mean_sensitivity(records, unit, lambda change: 1.0)
+        grid, length = _records(base)
+        if grid is None:
+            return cls(middle, varying, Reach(share, spans=base.spans(unit.change)[varying]))
+        change = unit.change[0] if isinstance(unit.change, tuple) else unit.change
+        lags = len(grid) if not change < length else int(np.ceil(change / length * (len(grid) - 1)))
+        first, second = np.triu_indices(len(grid), 1)
+        near = second - first <= max(1, lags)
+        return cls(middle, varying, Reach(share, grid[:, varying], np.stack([first[near], second[near]], axis=1)))
+
+    @property
+    def count(self) -> int:
+        return int(self.varying.sum())
+
+    def centred(self, rows: FloatArray) -> FloatArray:
+        return np.asarray((rows - self.middle)[:, self.varying])
+
+    def weights(self, found: FloatArray) -> FloatArray:
+        """Return weights for all features."""
+        weights = np.zeros((len(self.varying), found.shape[1]))
+        weights[self.varying] = found
+        return weights
+
+
+def _records(base: MeanDistance) -> tuple[FloatArray | None, float]:
+    """Return the features of records all over the domain, where that is a line or a few cases, and how long it is."""
     curved = base.curvatures()
-    return base.cases() if curved is None else base.record_features(np.linspace(*curved[0], _LINE)[:, None])
+    if curved is None:
+        return base.cases(), 0.0  # the least change can lead from any case to any other
+    low, high = curved[0]
+    return base.record_features(np.linspace(low, high, _LINE)[:, None]), high - low
 
 
 def _varying(rows: FloatArray) -> BoolArray:
     return np.asarray(rows.std(axis=0) > 1e-9 * np.abs(rows).max())
 
 
-def _directions(weights: FloatArray, rows: FloatArray, dims: int | None) -> FloatArray:
-    """Return the weights of the fitted values, or of their first principal directions."""
-    if dims is not None and not is_whole(dims, 1, weights.shape[1]):
-        raise DistanceError(f"dims={dims!r}: a whole number from 1 to {weights.shape[1]}, the number of parameters.")
-    if dims in (None, weights.shape[1]):
-        return weights
-    fitted = (rows - rows.mean(axis=0)) @ weights
-    _, vectors = np.linalg.eigh(np.cov(fitted.T).reshape(weights.shape[1], -1))
-    return np.asarray(weights @ vectors[:, ::-1][:, :dims])
+def _before(
+    plain: SummaryCalibration,
+    features: _Features,
+    rows: FloatArray,
+    z: FloatArray,
+    seed: int,
+    advance: Callable[[int], object],
+) -> float:
+    """Return the score of the bank's own summary with the noise of its release."""
+    noise = Noise(_NORMS[plain.shape], 1.0)
+    sizes = plain.law.one_scale * np.array(plain.steps)[features.varying]
+    return score_of(features.centred(rows), z, noise, sizes, seed, advance)
+
+
+def _explained(
+    found: Directions,
+    features: _Features,
+    scale: _Scale,
+    held: tuple[FloatArray, FloatArray],
+    noised: Callable[[FloatArray, np.random.Generator], FloatArray],
+    seed: int,
+) -> list[float]:
+    """Return the share of each parameter's variance that a noisy summary tells of held-out draws."""
+    rows, theta = held
+    rng = np.random.default_rng([seed, 1])
+    mean, deviation = found.law(noised(features.centred(rows) @ found.weights, rng))
+    draws = (scale.back(mean + deviation * rng.standard_normal(mean.shape)) for _ in range(_DRAWS))
+    left = ((theta - sum(draws) / _DRAWS) ** 2).mean(axis=0)
+    spread = theta.var(axis=0)
+    return [float(1.0 - a / b) if b > 0 else 0.0 for a, b in zip(left, spread, strict=True)]
 
 
 def _weights_of_mean_zero(weights: FloatArray, rows: FloatArray) -> FloatArray:
@@ -168,26 +352,13 @@ def _summary_within_limits(base: MeanDistance, weights: FloatArray) -> LearnedSu
     return LearnedSummary(base, tuple(map(tuple, weights.tolist())), tuple(map(tuple, limits.tolist())))
 
 
-def _bank_with(bank: Bank, distance: LearnedSummary | ClusterSummary, folder: Folder | None) -> Bank:
-    """Return the bank with its rows projected, shard by shard."""
-    header = replace(bank.header, distance=distance)
-    if folder is not None and folder.state() in ("file", "full"):
-        raise BankError(f"{folder} exists and is not empty; nothing was written. Choose another folder.")
-    made: list[tuple[Shard, ShardData]] = []
+def bank_with(bank: Bank, distance: Distance, to: str | os.PathLike[str] | None = None) -> Bank:
+    """Return the bank with its rows projected by a learned summary, shard by shard; written where a folder is given."""
+    if not isinstance(distance, LearnedSummary | ClusterSummary):
+        raise DistanceError(f"summaries of a {distance.kind!r} distance are not made from those of another.")
     linear = isinstance(distance, LearnedSummary)
+    base: Distance = distance.base if isinstance(distance, LearnedSummary) else ClusterSummary(distance.weights)
+    if base != bank.distance:
+        raise DistanceError("the summary was learned on another distance than the bank's.")
     known = {key: one.along(distance.matrix) for key, one in bank.covariances_by_shard().items()} if linear else {}
-    for part, (_, data) in zip(bank.parts, bank.shards(), strict=True):
-        projected = np.where(data.fine[:, None], distance.project(data.filled), np.nan)
-        content = ShardData(data.status, data.theta, projected, data.log_weight, data.earlier)
-        shard = Shard(part.seed, part.number, part.rows, part.failed, content.sha256())
-        if folder is not None:
-            write_shard(folder, shard, content)
-            if (shard.seed, shard.number) in known:
-                write_covariances(folder, shard, known[shard.seed, shard.number])
-        made.append((shard, content))
-    if folder is None:
-        return Bank.from_memory(header, made, known)
-    shards = [shard for shard, _ in made]
-    digest = bank_digest(header, shards)
-    write_manifest(folder, {**header.to_json(), "shards": [s.to_json() for s in shards], "digest": digest})
-    return Bank(folder, distance, memory=None)
+    return bank_of(bank, replace(bank.header, distance=distance), distance.project, to, known)

@@ -22,8 +22,7 @@ import numpy.typing as npt
 from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
 from abcdp._common.progress import progress as progress_bar
-from abcdp._common.storage import Folder, open_folder
-from abcdp.bank import Bank, Place, Shard, ShardData, bank_digest, write_manifest, write_shard
+from abcdp.bank import Bank, Place
 from abcdp.distance import MMD, Distance, LearnedSummary, MeanDistance, MeanSummary, Moment, NetworkSummary
 from abcdp.distance.ball import Shape as Ball
 from abcdp.errors import BankError, DistanceError
@@ -31,6 +30,7 @@ from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.flow import Flow, Shape
 from abcdp.inference.neural import unseen
 from abcdp.inference.regression import UNKNOWN_SUPPORT
+from abcdp.learning.learned import Learned, bank_of, free_folder
 from abcdp.learning.programs import check_installed, run_program
 from abcdp.mechanisms import PrivateSummary, SummaryCalibration
 from abcdp.privacy.noise_law import Law
@@ -57,31 +57,17 @@ _JUDGED, _DRAWS = 400, 200  # held-out datasets that tell what is explained, and
 _MARGIN = 1e-3  # of the range of simulated records, where nothing else says their domain
 
 
-@dataclass(frozen=True)
-class LearnedNetwork:
-    """A bank with the summary of a network, and what it tells on held-out datasets, noise included.
-
-    `explained` is the share of each parameter's variance that posterior means explain, `information` what a release
-    tells about the parameters, on average, in nats.
-    """
-
-    bank: Bank
-    explained: dict[str, float]
-    information: float
-
-
 def learned_network(
-    bank: Bank | Place,
-    model: Model | None = None,
+    bank: Bank,
+    model: Model | None,
+    mechanism: PrivateSummary,
     *,
-    epsilon: float,
-    unit: Unit,
-    delta: float = 0.0,
+    unit: Unit | None = None,
     records: int | None = None,
     seed: int = 0,
     to: Place | None = None,
     progress: bool | None = None,
-) -> LearnedNetwork:
+) -> Learned:
     """Train a network of each record for releases at this budget, and return the bank with its summary.
 
     The model simulates datasets to train on, others than the bank's, and then a bank of as many draws as this one, by
@@ -95,36 +81,42 @@ def learned_network(
 
     Parameters
     ----------
-    epsilon, delta, unit
-        The budget of the release to come, and whom it protects: the noise is part of what is learned.
+    mechanism, unit
+        The release to come, and whom it protects: the noise is part of what is learned.
     records
         The number of records of the private data; the bank's by default.
     to
         The folder of the new bank; without it the bank stays in memory.
     """
-    bank = bank if isinstance(bank, Bank) else Bank(bank)
-    folder = None if to is None else open_folder(to)
+    unit = Unit() if unit is None else unit
     if not is_whole(seed, 0, (1 << 32) - 1):
         raise BankError(f"seed={seed!r}: a whole number from 0 to {(1 << 32) - 1}.")
-    if folder is not None and folder.state() in ("file", "full"):
-        raise BankError(f"{folder} exists and is not empty; nothing was written. Choose another folder.")
+    if records is not None and not is_whole(records, 1):
+        raise DistanceError(f"records={records!r}: a whole number of at least 1.")
+    if not isinstance(unit, Unit):
+        raise DistanceError(f"unit={unit!r}: give whom to protect, such as abcdp.Unit().")
+    if to is not None:
+        free_folder(to)
     if bank.narrowed:
         raise BankError(
             "the bank is narrowed: its draws are not those of the prior. Learn on the bank that was narrowed."
         )
     if bank.header.support is None:
         raise BankError(f"training: {UNKNOWN_SUPPORT.replace('support=', 'the model a support=', 1)}")
-    mechanism = PrivateSummary(epsilon, delta)
     check_installed()
     source = _source(bank, model)
-    kinds = _candidates(source.base, mechanism, bank.records if records is None else records, unit)
+    kinds = _candidates(source.base, mechanism, unit.public_size(bank.records if records is None else records), unit)
     with tempfile.TemporaryDirectory(prefix="abcdp-learn-") as name:
         place = Path(name)
         theta = source.write(place / "records.npy", seed, progress)
         found = _Training(bank, source, theta, kinds, seed).run(place, progress)
     distance = NetworkSummary(source.base, found.layers, found.kind.ball)
-    made = _encoded(bank, distance, folder) if source.keeps_records else source.simulated(distance, to, progress)
-    return LearnedNetwork(made, found.explained, found.information)
+    if source.keeps_records:
+        header = replace(bank.header, distance=distance, asserted_by="")
+        made = bank_of(bank, header, lambda rows: distance.encode(_records(bank, rows)), to)
+    else:
+        made = source.simulated(distance, to, progress)
+    return Learned(made, found.explained, mechanism, found.information)
 
 
 # -- what is trained on ----------------------------------------------------------------------------------------------
@@ -284,25 +276,6 @@ def _base(distance: Distance, pilot: FloatArray) -> MeanDistance:
         wide = np.maximum(_MARGIN * (high - low), np.maximum(np.abs(low), 1.0) * _MARGIN)
         domain = tuple(zip((low - wide).tolist(), (high + wide).tolist(), strict=True))
     return MeanSummary(tuple(map(Moment, range(pilot.shape[2]))), domain=domain)
-
-
-def _encoded(bank: Bank, distance: NetworkSummary, folder: Folder | None) -> Bank:
-    """Return a bank that keeps records with these encoded anew, shard by shard."""
-    header = replace(bank.header, distance=distance, asserted_by="")
-    made: list[tuple[Shard, ShardData]] = []
-    for part, (_, data) in zip(bank.parts, bank.shards(), strict=True):
-        rows = np.where(data.fine[:, None], distance.encode(_records(bank, data.filled)), np.nan)
-        content = ShardData(data.status, data.theta, rows, data.log_weight, data.earlier)
-        shard = Shard(part.seed, part.number, part.rows, part.failed, content.sha256())
-        if folder is not None:
-            write_shard(folder, shard, content)
-        made.append((shard, content))
-    if folder is None:
-        return Bank.from_memory(header, made)
-    shards = [shard for shard, _ in made]
-    digest = bank_digest(header, shards)
-    write_manifest(folder, {**header.to_json(), "shards": [s.to_json() for s in shards], "digest": digest})
-    return Bank(folder, distance, memory=None)
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import numpy as np
 from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.errors import ModelError
-from abcdp.learning.learn import learn
+from abcdp.learning.learn import learned_from
+from abcdp.learning.learned import Learned
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
 from abcdp.models import epidemic, mixture, regression
 from abcdp.models._epidemic import TRUTH as EPIDEMIC
@@ -84,6 +86,7 @@ class Config:
 
     problems: tuple[Problem, ...] = (TOY, REGRESSION, EPIDEMIC_CURVE)
     budgets: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+    learned_at: tuple[float, ...] = (0.05, 0.5, 10.0)  # each budget takes the summary that was learned nearest to it
     thresholds: int = 18
     datasets: int = 60
     seed: int = 1
@@ -98,16 +101,26 @@ def _solution(problem: Problem, number: int, config: Config, work: Work) -> dict
     model = MODELS[problem.model]
     shard = max(1, min(1024, problem.draws // 4))
     bank = work.bank(model, draws=problem.draws, records=problem.records, seed=config.seed, shard=shard)
-    learned = learn(bank)
-    draws, directions = Draws(bank), Draws(learned.bank)
-    trial = Trial(draws, directions, records=problem.records, unit=Unit(), seed=config.seed)
+    draws = Draws(bank)
+    learned = {at: learned_from(bank, PrivateSummary(at), progress=False) for at in config.learned_at}
+
+    def trial_of(directions: Bank | None) -> Trial:
+        made = None if directions is None else Draws(directions)
+        return Trial(draws, made, records=problem.records, unit=Unit(), seed=config.seed)
+
+    trials = {None: trial_of(None)} | {at: trial_of(one.bank) for at, one in learned.items()}
     observed = _observations(problem, model, bank, config.datasets, stream(config.seed, 5, number))
-    settings = _settings(problem, config, trial.near_and_far(observed))
-    tried = [setting for _, _, _, setting in settings]
+    settings = _settings(problem, config, trials[None].near_and_far(observed), learned)
+    # which trial a setting belongs to
+    places = [None if not one.learned else _nearest(config.learned_at, epsilon) for _, _, epsilon, one in settings]
 
     def errors(first: int) -> Any:
         some = observed.part(first, first + _TOGETHER)
-        values = trial.run(some, tried, False)[:, :, 0]
+        values = np.empty((len(some), len(settings)))
+        for at, trial in trials.items():
+            here = [i for i, place in enumerate(places) if place == at]
+            if here:
+                values[:, here] = trial.run(some, [settings[i][3] for i in here], False)[:, :, 0]
         plain = [_without_privacy(bank, draws, some, accept) for accept in problem.accepts]
         return [np.asarray(part).tolist() for part in (values, np.stack(plain, axis=1), trial.prior_errors(some))]
 
@@ -116,7 +129,7 @@ def _solution(problem: Problem, number: int, config: Config, work: Work) -> dict
     size = problem.records
     noise = {
         name: PrivateSummary(1.0).calibrate(one.distance, records=size, simulated=size, unit=Unit()).over_best_known
-        for name, one in (("summary", bank), ("learned", learned.bank))
+        for name, one in (("summary", bank), ("learned", learned[max(learned)].bank))
     }
     return {
         "model": problem.model,
@@ -124,7 +137,7 @@ def _solution(problem: Problem, number: int, config: Config, work: Work) -> dict
         "draws": problem.draws,
         "width": bank.header.width,
         "prior_variance": short(float(np.mean(draws.theta[draws.fine].var(axis=0)))),
-        "explained": {name: short(share) for name, share in learned.explained.items()},
+        "explained": {name: short(share) for name, share in learned[max(learned)].explained.items()},
         "noise_over_best_known": {name: short(ratio) for name, ratio in noise.items()},
         "prior": _mean(prior),
         "accepts": [
@@ -151,7 +164,14 @@ def _observations(problem: Problem, model: Model, bank: Bank, count: int, seed: 
     return SimulatedDatasets(theta, references, np.full(count, -1), np.arange(count))
 
 
-def _settings(problem: Problem, config: Config, near: FloatArray) -> list[tuple[str, int, float, Setting]]:
+def _nearest(budgets: Sequence[float], epsilon: float) -> float:
+    """Return which of some budgets is nearest, by their ratio."""
+    return min(budgets, key=lambda budget: abs(math.log(budget / epsilon)))
+
+
+def _settings(
+    problem: Problem, config: Config, near: FloatArray, learned: Mapping[float, Learned]
+) -> list[tuple[str, int, float, Setting]]:
     """Return all that is tried: family, released draws, epsilon, setting."""
     found = []
     for accept in problem.accepts:
@@ -169,9 +189,9 @@ def _settings(problem: Problem, config: Config, near: FloatArray) -> list[tuple[
                 }
                 found += [(family, accept, epsilon, Setting(one, accept)) for family, one in options.items()]
             found.append(("nearest", accept, epsilon, Setting(Nearest(epsilon, accept), accept)))
-            for family in ("summary", "learned"):
-                setting = Setting(PrivateSummary(epsilon), accept, family == "learned")
-                found.append((family, accept, epsilon, setting))
+            found.append(("summary", accept, epsilon, Setting(PrivateSummary(epsilon), accept)))
+            best = replace(learned[_nearest(config.learned_at, epsilon)].mechanism, epsilon=epsilon)
+            found.append(("learned", accept, epsilon, Setting(best, accept, learned=True)))
     return found
 
 
@@ -295,7 +315,7 @@ def _more_is_better(problem: dict[str, Any], part: dict[str, Any], few: bool) ->
         worst = min(problem["explained"], key=lambda name: float(problem["explained"][name]))
         share = problem["explained"][worst]
         lost = family == "learned" and share < _EXPLAINED
-        reason = f"a linear map, whatever the budget, explains {share:.0%} of {worst}."
+        reason = f"what was learned explains {share:.0%} of {worst}."
         out.append(
             Claim(
                 f"{where}: at the largest budget the {FAMILIES[family]} is within 1.05 of no privacy.",

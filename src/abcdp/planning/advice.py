@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from abcdp.learning.learned import Learned
 from abcdp.planning.search import Candidate, Estimate, Menu
 from abcdp.privacy.guarantee import LARGE
 from abcdp.privacy.unit import Unit
@@ -96,6 +97,25 @@ def _shown(found: Candidate) -> str:
     return f"{found.error.mean:.2f}±{found.error.error:.2f}"
 
 
+def gains(rivals: Sequence[Candidate], epsilon: float, width: int, learned: Learned | None) -> list[str]:
+    """Return in words what each parameter gains or loses by the learned summary at this budget."""
+    if learned is not None and learned.before is not None and learned.before > learned.information:
+        return [
+            f"The bank's own summary ({width} numbers) tells more at this budget, noise included, than "
+            f"{learned.bank.header.width} numbers learned from it: {learned.before:.2f} against "
+            f"{learned.information:.2f} nats on held-out draws. It was kept."
+        ]
+    here = [c for c in rivals if c.mechanism.epsilon == epsilon and c.mechanism.answers == "summary"]
+    plain, other = ([c for c in here if c.learned is which] for which in (False, True))
+    if learned is None or not plain or not other:
+        return []
+    before = dict(min(plain, key=lambda c: c.error.mean).errors)
+    after = dict(min(other, key=lambda c: c.error.mean).errors)
+    each = ", ".join(f"{name} {after[name].mean:.2g} instead of {before[name].mean:.2g}" for name in after)
+    numbers = learned.bank.header.width
+    return [f"With the learned summary ({numbers} numbers) in place of the bank's own ({width}), errors are: {each}."]
+
+
 def which_bank(learned: bool, digest: str, learned_to: str | None) -> str:
     """Return in words which bank the mechanism is for and how to come by it: by its digest, since banks move."""
     place = f" (digest {digest[:12]})"
@@ -107,12 +127,9 @@ def which_bank(learned: bool, digest: str, learned_to: str | None) -> str:
     made = (
         f"it lies in {learned_to}."
         if learned_to is not None
-        else "abcdp learn BANK --to FOLDER, or plan with --learned-to FOLDER (in Python, Plan.bank_from)."
+        else "plan with --learned-to FOLDER (in Python, Plan.bank_from) to have it."
     )
-    return (
-        f"The mechanism is for the summary learned on this bank{place}: release with the bank that abcdp learn makes; "
-        f"{made}"
-    )
+    return f"The mechanism is for the summary learned on this bank{place}: release with the bank of that; {made}"
 
 
 ASK = (

@@ -31,7 +31,7 @@ from abcdp._common.files import read_json, write_atomically
 from abcdp._common.storage import open_folder, shown
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where, too_many_failed
-from abcdp.distance import LearnedSummary
+from abcdp.distance import LearnedSummary, NetworkSummary, distance_from_json
 from abcdp.errors import (
     BankError,
     DistanceError,
@@ -43,10 +43,11 @@ from abcdp.errors import (
     UnitWarning,
 )
 from abcdp.inference.explained import weakness
-from abcdp.learning.learn import Learned, learned_from, weak_summary
-from abcdp.mechanisms import Mechanism, mechanism_from_json
+from abcdp.learning.learn import bank_with, learned_from, weak_summary
+from abcdp.learning.learned import Learned
+from abcdp.mechanisms import Mechanism, PrivateSummary, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
-from abcdp.planning.advice import ASK, NARROWED, advice, target_error, which_bank
+from abcdp.planning.advice import ASK, NARROWED, advice, gains, target_error, which_bank
 from abcdp.planning.search import (
     Candidate,
     Errors,
@@ -88,7 +89,8 @@ class Plan:
     the limit that privacy is compared with. None and empty in plans that were saved before there were any.
 
     `bank` is the digest of the bank that the mechanism is for. Where it is `learned`, that is not the bank that was
-    planned with, whose digest is `made_with`, but the one that :meth:`bank_from` or :func:`abcdp.learn` makes of it.
+    planned with, whose digest is `made_with`, but the one that :meth:`bank_from` makes of it with the learned
+    `summary`.
     """
 
     mechanism: Mechanism
@@ -108,17 +110,26 @@ class Plan:
     made_with: str = ""
     without_privacy: Estimate | None = None
     errors_without_privacy: Errors = ()
+    summary: Mapping[str, Any] | None = None
 
     @property
     def chosen(self) -> Candidate:
         """What to expect of the chosen mechanism."""
         return next(c for c in self.curve if (c.mechanism, c.learned) == (self.mechanism, self.learned))
 
-    def bank_from(self, bank: Bank | str | os.PathLike[str]) -> Bank:
-        """Return the bank to release with, from the one that was planned with: itself, or with the learned summary."""
+    def bank_from(self, bank: Bank | str | os.PathLike[str], to: str | os.PathLike[str] | None = None) -> Bank:
+        """Return the bank to release with, from the one that was planned with: itself, or with the learned summary.
+
+        The latter is written to the folder `to`, if one is given.
+        """
         bank = bank if isinstance(bank, Bank) else Bank(bank)
         if self.learned and bank.digest == self.made_with:
-            bank = learned_from(bank).bank
+            if self.summary is None:
+                raise PlanError("the plan is an older one, which does not say what was learned; plan again.")
+            try:
+                bank = bank_with(bank, distance_from_json(self.summary), to)
+            except DistanceError as error:
+                raise PlanError(f"not a plan: {error}") from None
         if bank.digest != self.bank:
             raise PlanError("the plan was made for another bank; plan with this one.")
         return bank
@@ -139,6 +150,7 @@ class Plan:
             "region": {name: list(bounds) for name, bounds in self.region.items()},
             "bank": self.bank,
             "made_with": self.made_with,
+            "summary": None if self.summary is None else dict(self.summary),
             "without_privacy": pair_of(self.without_privacy),
             "errors_without_privacy": errors_to_json(self.errors_without_privacy),
             "curve": [c.to_json() for c in self.curve],
@@ -168,6 +180,7 @@ class Plan:
                 made_with=values.get("made_with", values["bank"]),
                 without_privacy=None if (pair := values.get("without_privacy")) is None else Estimate(*pair),
                 errors_without_privacy=errors_from_json(values.get("errors_without_privacy", {})),
+                summary=values.get("summary"),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise PlanError(f"not a plan: {error}") from None
@@ -197,8 +210,8 @@ def planned_mechanism(path: str | os.PathLike[str], bank: Bank | None = None) ->
         if bank is not None and values["bank"] != bank.digest:
             if values.get("learned") and values.get("made_with") == bank.digest:
                 raise PlanError(
-                    f"{path} is for the summary that is learned on this bank: make that bank with abcdp learn (or "
-                    "abcdp.learn, or abcdp plan --learned-to), and release with it."
+                    f"{path} is for the summary that was learned on this bank: make that bank with Plan.bank_from (or "
+                    "abcdp plan --learned-to), and release with it."
                 )
             raise PlanError(f"{path} was made for another bank; plan with this one, or name the settings yourself.")
         return mechanism_from_json(values["mechanism"])
@@ -325,7 +338,7 @@ def plan(
     _check(bank, unit, goal, records, model, region or {}, truths, seed)
     check_learned_to(learned_to)
     # a unit that the distance cannot support is refused here, before any work
-    any_setting = menu.settings([epsilon], menu.accepts, lambda *_: (0.0,), learned=False)[0].mechanism
+    any_setting = menu.settings([epsilon], menu.accepts, lambda *_: (0.0,), learned=None)[0].mechanism
     any_setting.calibrate(bank.distance, records=records, simulated=bank.records, unit=unit)
 
     failed = failures_and_where(bank)
@@ -335,7 +348,9 @@ def plan(
     if whom is not None:
         warnings.warn(whom, UnitWarning, stacklevel=2)
     draws = Draws(bank)
-    fitted = _learned_summary(bank) if learn and menu.summarises else None
+    fitted = (
+        _learned_summary(bank, epsilon, delta, unit, records, seed, progress) if learn and menu.summarises else None
+    )
     observed = simulated_datasets(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)
     half = len(observed) // 2
     if half < 2:
@@ -344,7 +359,10 @@ def plan(
             "region, or simulate a larger bank with fewer failures."
         )
     trial = Trial(draws, None if fitted is None else Draws(fitted.bank), records=records, unit=unit, seed=seed)
-    search = Search(trial, menu, observed.part(0, half), observed.part(half, 2 * half), draws, progress)
+    # where the bank's own summary tells more through its noise, as thousands of draws show, dozens are not asked
+    beaten = fitted is not None and fitted.before is not None and fitted.before > fitted.information
+    learned = None if fitted is None or beaten else fitted.mechanism
+    search = Search(trial, menu, observed.part(0, half), observed.part(half, 2 * half), draws, progress, learned)
     budgets = [epsilon * f for f in BUDGETS if SMALLEST_BUDGET <= epsilon * f <= LARGEST_BUDGET]
     tried = search.tried(budgets, menu.accepts)
     if not any(c.mechanism.epsilon == epsilon for c in tried):
@@ -363,7 +381,7 @@ def plan(
     used = bank
     if best.learned:
         assert fitted is not None  # noqa: S101 - else it could not be chosen
-        used = fitted.bank if learned_to is None else learned_from(bank, to=learned_to).bank
+        used = fitted.bank if learned_to is None else bank_with(bank, fitted.bank.distance, learned_to)
     doubt = weak_summary(fitted) if best.learned and fitted is not None else weakness(bank)
     if doubt is not None:
         warnings.warn(doubt, PosteriorWarning, stacklevel=2)
@@ -379,6 +397,7 @@ def plan(
         advice=(
             # a series in order has the length it has
             *advice(best, curve, fewer, limit, prior, goal, unit, None if bank.distance.ordered else records, menu),
+            *gains(rivals, epsilon, bank.header.width, fitted),
             *([] if doubt is None else [doubt[0].upper() + doubt[1:]]),
             *([NARROWED] if bank.narrowed else []),
             which_bank(best.learned, bank.digest, None if learned_to is None else shown(str(learned_to))),
@@ -392,15 +411,19 @@ def plan(
         made_with=bank.digest,
         without_privacy=None if limit is None else limit.error,
         errors_without_privacy=() if limit is None else limit.errors,
+        summary=used.distance.to_json() if best.learned else None,
     )
 
 
-def _learned_summary(bank: Bank) -> Learned | None:
+def _learned_summary(
+    bank: Bank, epsilon: float, delta: float, unit: Unit, records: int, seed: int, progress: bool | None
+) -> Learned | None:
     """Return the bank with a learned summary and what that explains, if one can be learned and is not there already."""
-    if not has_summary(bank) or isinstance(bank.distance, LearnedSummary):
+    if not has_summary(bank) or isinstance(bank.distance, LearnedSummary | NetworkSummary):
         return None
     try:
-        return learned_from(bank)
+        mechanism = PrivateSummary(epsilon, delta)
+        return learned_from(bank, mechanism, unit=unit, records=records, seed=seed, progress=progress)
     except (BankError, DistanceError):  # too few draws, or no bound for combinations of this summary
         return None
 

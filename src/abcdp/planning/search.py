@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,16 @@ from abcdp._common.arrays import FloatArray
 from abcdp.bank import Bank
 from abcdp.distance import SummaryDistance
 from abcdp.errors import MechanismError, PlanError
-from abcdp.mechanisms import MECHANISMS, Mechanism, Offer, mechanism_from_json
+from abcdp.mechanisms import MECHANISMS, Mechanism, Offer, PrivateSummary, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, check_accept, check_delta, check_epsilon, check_threshold
 from abcdp.planning.trial import MEASURES, Draws, Setting, SimulatedDatasets, Trial
 
 ACCEPTS = (10, 30, 100)
 DRAWS = 1000  # of a posterior from a private summary, where nobody says how many: as abcdp.posterior has it
 FURTHER = (16.0, 64.0, 256.0, 1024.0, 4096.0)  # beyond the curve, until the goal is reached
-_FITS_TRIED, _FITS_MEASURED = 10, 30  # datasets that local fits answer, some 40 ms each: to choose, and to promise
+_FITS_TRIED, _FITS_MEASURED = 24, 30  # datasets that local fits answer, some 40 ms each: to choose, and to promise
 # with networks, which answer in milliseconds, there are none to choose by
+_OWN_BANK = 1.03  # a learned summary takes another bank than the one that is there: it must do so much better
 _NO_NOISE = 1.05  # an error within this factor of that at the largest budget is not the noise's fault
 
 
@@ -175,16 +176,23 @@ class Menu:
         accepts: Sequence[int],
         thresholds: Callable[[int, int], Sequence[float]],
         *,
-        learned: bool,
+        learned: PrivateSummary | None,
         draws: Sequence[int] | None = None,
     ) -> list[Setting]:
-        """Return all settings at these budgets; pure ones come first, so that of equals they are chosen."""
+        """Return all settings at these budgets; pure ones come first, so that of equals they are chosen.
+
+        With them come those of the summary that was learned for a mechanism, if there is one.
+        """
         deltas = (0.0, self.delta) if self.delta > 0 else (0.0,)
         offer = Offer(accepts, self.draws if draws is None else draws, deltas, self.resample, thresholds)
         found = []
         for budget, kind in itertools.product(budgets, self.kinds):
-            for on in (False, True) if learned and kind.answers == "summary" else (False,):
-                found += [Setting(mechanism, count, on) for mechanism, count in kind.candidates(budget, offer)]
+            offered = list(kind.candidates(budget, offer))
+            found += [Setting(mechanism, count) for mechanism, count in offered]
+            if learned is not None and isinstance(learned, kind):  # with the noise that it was learned for
+                offered = [(replace(learned, epsilon=budget), count) for count in dict.fromkeys(c for _, c in offered)]
+            if learned is not None and kind.answers == "summary":
+                found += [Setting(mechanism, count, learned=True) for mechanism, count in offered]
         return found
 
 
@@ -233,13 +241,15 @@ class Search:
     second: SimulatedDatasets
     draws: Draws
     show: bool | None
+    learned: PrivateSummary | None = None  # what the learned summary of the trial was learned for
 
     def tried(
         self, budgets: Sequence[float], accepts: Sequence[int], draws: Sequence[int] | None = None
     ) -> list[Candidate]:
         """Return all candidates at these budgets and numbers of accepts whose noise can be drawn."""
-        settings = self.menu.settings(budgets, accepts, self._thresholds, learned=self.trial.learned, draws=draws)
-        fits = _FITS_TRIED if self.draws.bank.network() is None else 0
+        settings = self.menu.settings(budgets, accepts, self._thresholds, learned=self.learned, draws=draws)
+        trained = self.draws.bank.network() is not None and self.learned is None  # of a learned bank there are none
+        fits = 0 if trained else _FITS_TRIED
         return self._run(self.first, [s for s in settings if self.trial.can_draw(s)], fits)
 
     def measured(self, chosen: Sequence[Candidate]) -> list[Candidate]:
@@ -298,8 +308,8 @@ class Search:
 
 
 def least_error(candidates: Iterable[Candidate]) -> Candidate:
-    """Return the candidate with the least error, the first of equals."""
-    return min(candidates, key=lambda c: c.error.mean)
+    """Return the candidate with the least error, the first of equals; a learned summary must be worth its own bank."""
+    return min(candidates, key=lambda c: c.error.mean * (_OWN_BANK if c.learned else 1.0))
 
 
 def budgets_of(candidates: Iterable[Candidate]) -> list[float]:

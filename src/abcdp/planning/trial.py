@@ -231,11 +231,6 @@ class Trial:
         """Return the draws that a setting is tried on."""
         return self._draws if not setting.learned or self._learned is None else self._learned
 
-    @property
-    def learned(self) -> bool:
-        """Whether there is a learned summary to try."""
-        return self._learned is not None
-
     def can_draw(self, setting: Setting) -> bool:
         """Return whether there is noise as large as this setting needs."""
         try:
