@@ -28,7 +28,6 @@ from scipy.special import gammaln
 
 import abcdp
 from abcdp.experiments.public import public_release
-from abcdp.learning.record_network import learned_network
 from abcdp.models import _epidemic, _patients
 from bench import two_normals
 from bench.measure import machine
@@ -80,10 +79,11 @@ FAR_MODES = abcdp.Model({"theta": stats.norm(0, 3)}, twice, name="two far modes"
 SQUARES = abcdp.MeanSummary([abcdp.Moment(0), abcdp.Moment(0, power=2)], domain=(-20, 20))
 
 
-def g_and_k_cells() -> abcdp.MeanSummary:
+def g_and_k_cells(cells: int = 24) -> abcdp.MeanSummary:
     rng = np.random.default_rng(5)
     seen = np.concatenate([quantiles(G_AND_K.draw(200, rng), 1000, rng).ravel() for _ in range(5)])
-    return abcdp.MeanSummary([abcdp.Histogram(0, (-20.0, *np.quantile(seen, np.linspace(0.03, 0.97, 23)), 100.0))])
+    inner = np.linspace(0.72 / cells, 1.0 - 0.72 / cells, cells - 1)
+    return abcdp.MeanSummary([abcdp.Histogram(0, (-20.0, *np.quantile(seen, inner), 100.0))])
 
 
 def bank_of(model: abcdp.Model, distance: abcdp.MeanSummary | None, records: int, draws: int = 20_000) -> abcdp.Bank:
@@ -414,11 +414,6 @@ def readme_rows(many: Many) -> Iterator[Row]:
     found = study(README, bank, abcdp.PrivateSummary(0.5), many(200), simulations=2000, exact=exact)
     must = {"error": (0.0, 0.105), "bias": (0.0, 0.15), "spread_ratio": (0.93, 1.07), **CALIBRATED}
     yield Row("normal of the README, N = 500, epsilon = 0.5", found, must)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        learned = abcdp.learn(bank).bank
-    found = study(README, learned, abcdp.PrivateSummary(0.5), many(200), simulations=2000)
-    yield Row("the same with a learned summary", found, {"error": (0.0, 0.105), **CALIBRATED})
 
 
 def epidemic_rows(many: Many) -> Iterator[Row]:
@@ -429,6 +424,40 @@ def epidemic_rows(many: Many) -> Iterator[Row]:
     with mock.patch("abcdp.inference.search._agree", return_value=True):  # as if nobody compared the covariances
         found = study(model, bank, abcdp.PrivateSummary(1.0), many(100), method="local")
     yield Row("the same by a local fit that believes the records to be independent", found, {"coverage": (0.0, 0.87)})
+
+
+def learned_rows(many: Many) -> Iterator[Row]:
+    """Yield what a summary learned for its noise is worth, beside the bank's own, and which of them a plan takes."""
+    waves = abcdp.MMD(bandwidth=2.0, domain=(-10, 10))
+    toy, epidemic = abcdp.models.mixture, abcdp.models.epidemic
+    problems: list[tuple[str, abcdp.Model, abcdp.Bank, float, float | None]] = [
+        ("normal of the README, N = 500", README, bank_of(README, waves, 500), 0.5, 0.085),
+        ("normal of the README, N = 500", README, bank_of(README, waves, 500), 0.1, 0.22),
+        ("toy mixture, N = 5000", toy, bank_of(toy, None, 5000), 0.05, None),
+        ("epidemic by persons, N = 2000", epidemic, bank_of(epidemic, None, 2000), 1.0, None),
+        ("g-and-k, 24 cells, N = 1000", G_AND_K, bank_of(G_AND_K, g_and_k_cells(), 1000), 1.0, None),
+        ("g-and-k, 24 cells, N = 1000", G_AND_K, bank_of(G_AND_K, g_and_k_cells(), 1000), 0.1, None),
+        ("g-and-k, 96 cells, N = 1000", G_AND_K, bank_of(G_AND_K, g_and_k_cells(96), 1000), 1.0, None),
+        ("g-and-k, 96 cells, N = 1000", G_AND_K, bank_of(G_AND_K, g_and_k_cells(96), 1000), 0.1, None),
+    ]
+    for name, model, bank, epsilon, most in problems:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            start = time.perf_counter()
+            learned = abcdp.learn(bank, epsilon=epsilon, progress=False)
+            seconds = time.perf_counter() - start
+            chosen = abcdp.plan(
+                bank, epsilon=epsilon, unit=UNIT, mechanisms=["private-summary"], truths=60, progress=False
+            )
+        said = next((one for one in chosen.advice if "own" in one), "")
+        print(f"{name}, epsilon = {epsilon:g}: learned in {seconds:.0f} s; the plan takes the "
+              f"{'learned' if chosen.learned else 'bank own'} summary. {said}", flush=True)  # fmt: skip
+        plain = study(model, bank, abcdp.PrivateSummary(epsilon), many(200))
+        yield Row(f"{name}, epsilon = {epsilon:g}", plain, CALIBRATED)
+        found = study(model, learned.bank, learned.mechanism, many(200))
+        must = CALIBRATED if most is None else {"error": (0.0, most), **CALIBRATED}
+        numbers = f"{learned.bank.header.width} numbers for {learned.mechanism.norm} noise"
+        yield Row(f"the same by a learned summary, {numbers}", found, must)
 
 
 def neural_rows(many: Many) -> Iterator[Row]:
@@ -479,7 +508,7 @@ def patient_rows(many: Many) -> Iterator[Row]:
     plain = by_networks(bank)
     yield Row("patients by 256 Sobol frequencies, N = 2000, epsilon = 1", plain, {})
     start = time.perf_counter()
-    learned = learned_network(bank, model, epsilon=mechanism.epsilon, unit=UNIT, progress=False)
+    learned = abcdp.learn(bank, epsilon=mechanism.epsilon, unit=UNIT, network=True, model=model, progress=False)
     shares = ", ".join(f"{name} {share:.3f}" for name, share in learned.explained.items())
     print(f"learned in {time.perf_counter() - start:.0f} s, with noise: {shares}", flush=True)
     must = {"error": (0.0, plain.numbers()["error"] / 2.0), **CALIBRATED}
@@ -717,6 +746,7 @@ def gathered(job: Callable[[int], dict[str, Any]], datasets: int) -> Found:
 
 
 PROBLEMS = {
+    "learned": learned_rows,
     "coins": coin_rows,
     "moments": moment_rows,
     "mixture": mixture_rows,

@@ -47,7 +47,7 @@ class Calibration:
 def toy_bank() -> abcdp.Bank:
     """Return the bank of the toy problem with a learned summary, for so few records that noise matters."""
     made = abcdp.simulate(abcdp.models.mixture, draws=DRAWS, records=RECORDS, seed=1, progress=False)
-    return abcdp.learn(made).bank
+    return abcdp.learn(made, progress=False).bank
 
 
 def study(bank: abcdp.Bank, model: abcdp.Model, epsilon: float, replicates: int, seed: int) -> Calibration:
