@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray
-from abcdp._common.checks import is_whole
 from abcdp.distance.base import MOST_COLUMNS, Distance, Norm, as_records
 from abcdp.distance.regime import LARGEST
 from abcdp.errors import DistanceError, UnitError
@@ -47,7 +46,7 @@ def finite_records(data: npt.ArrayLike, columns: int | None) -> FloatArray:
 
 def fit_columns(known: int | None, columns: int) -> None:
     """Raise unless records of so many columns are supported, and are those that a distance is for."""
-    if not is_whole(columns, 1, MOST_COLUMNS):
-        raise DistanceError(f"columns={columns!r}: from 1 to {MOST_COLUMNS} are supported.")
+    if not 1 <= columns <= MOST_COLUMNS:
+        raise DistanceError(f"columns={columns}: from 1 to {MOST_COLUMNS} are supported.")
     if known not in (None, columns):
         raise DistanceError(f"the simulator returns {columns} columns; this distance is for {known}.")

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from abcdp._common.arrays import FloatArray, as_array
+from abcdp._common.checks import is_whole
 from abcdp.distance.ball import MOST_OUTPUTS, Ball, Shape, check_shape
-from abcdp.distance.base import MeanDistance, Norm, as_domain, clip_to
+from abcdp.distance.base import MOST_COLUMNS, MeanDistance, Norm, as_domain, clip_to
 from abcdp.distance.raw_rows import finite_records, fit_columns
 from abcdp.distance.regime import Interval
 from abcdp.errors import DistanceError, UnitError
@@ -87,13 +88,13 @@ class RecordFeatures(MeanDistance):
             raise DistanceError(f"ball={ball!r}: its bounds are the same (-r, r) for each number, r being the radius.")
         if not isinstance(batched, bool):
             raise DistanceError(f"batched={batched!r}: True where the function takes many records, or False.")
+        if columns is not None and not is_whole(columns, 1, MOST_COLUMNS):
+            raise DistanceError(f"columns={columns!r}: a whole number from 1 to {MOST_COLUMNS}.")
         for field, value in (
             ("function", function), ("columns", columns), ("limits", limits), ("ball", ball), ("batched", batched),
             ("name", name or getattr(function, "__name__", "features")),
         ):  # fmt: skip
             object.__setattr__(self, field, value)
-        if columns is not None:
-            fit_columns(None, columns)
 
     def to_json(self) -> dict[str, Any]:
         return {
