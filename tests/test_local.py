@@ -461,6 +461,28 @@ def test_auto_takes_what_does_better_on_held_out_draws(coin_bank, monkeypatch):
     assert abcdp.posterior(noisy, coin_bank).attrs["rung"] == "local"
 
 
+def test_a_fit_that_does_not_expect_what_was_released_gives_way(coin_bank, monkeypatch):
+    """A search that ended at a wrong place answers for its neighbourhood, where held-out draws may confirm it."""
+    noisy = abcdp.NoisySummary([0.3, 0.5], ("laplace", 1e-3))
+    found = local.Place.answer
+
+    def astray(place, released, draws, rng, fresh=None, near=None):
+        elsewhere = abcdp.NoisySummary([0.8, 0.2], ("laplace", 1e-3))
+        answer = found(place, elsewhere, draws, rng, fresh, near)
+        return replace(answer, diagnostics=answer.diagnostics | {"simulations": 4000, "covariance": "records"})
+
+    good, bad = (Record(np.full(3, score), np.ones((3, 2))) for score in (5.0, 1.0))
+    monkeypatch.setattr(local.Place, "answer", astray)
+    monkeypatch.setattr(
+        methods, "held_out", lambda some, *_: {m.name: good if m.name == "local" else bad for m in some}
+    )
+    tree = abcdp.posterior(noisy, coin_bank)
+    assert (tree.attrs["rung"], tree.attrs["trusted"]) == ("regression", True)
+    np.testing.assert_allclose(draws_of(tree).mean(axis=0), [0.3, 0.5], atol=0.02)
+    with pytest.warns(PosteriorWarning, match="next to no dataset simulated at its draws"):
+        assert not abcdp.posterior(noisy, coin_bank, method="local").attrs["trusted"]
+
+
 def test_held_out_draws_are_seen_by_no_fit(coin_bank, monkeypatch):
     noisy = abcdp.NoisySummary([0.3, 0.5], ("laplace", 1e-3))
     seen = []

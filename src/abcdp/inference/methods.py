@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -131,29 +132,50 @@ def answered(
     if not others:
         silent = choice.doubt is None or (name == "auto" and not choice.method.rests_on_draws)
         return choice.method.name, answer if silent else answer.doubted(choice.warning)
+    first = choice.method
+    if unlikely(answer):
+        choice, answer, others = _where_the_data_lie(choice, answer, others, infer)
     found = held_out((choice.method, *others), evidence, bank, answer.theta, rng)
     others = [one for one in others if one.name in found]
-    if choice.method.name not in found or not others:
+    if choice.method.name not in found:
         return choice.method.name, answer
     notes = {
         f"held_out_{word}_{name}": getattr(one, word) for name, one in found.items() for word in ("score", "coverage")
     }
-    rival = max(others, key=lambda one: found[one.name].score)
     chosen = choice.method
+    rival = max(others, key=lambda one: found[one.name].score, default=chosen)
     if found[rival.name].better_than(found[chosen.name]) > _lead(answer):
         chosen = rival
         answer = infer(Choice(rival, draws))
-        fewest = min(evidence.sizes or (bank.records,))
-        if rival is METHODS["regression"] and fewest < FEWEST_RECORDS:
-            answer = answer.doubted(
-                f"a summary of {fewest} records is not normal enough for a local fit, and a regression stands in for it"
-            )
+    fewest = min(evidence.sizes or (bank.records,))
+    if chosen is METHODS["regression"] and chosen is not first and fewest < FEWEST_RECORDS:
+        answer = answer.doubted(
+            f"a summary of {fewest} records is not normal enough for a local fit, and a regression stands in for it"
+        )
     held = found[chosen.name].coverage
     if held < COVERED and not answer.diagnostics.get("simulations"):  # fits to new simulations are better than those
         answer = answer.doubted(
             f"its 90 % intervals held {held:.0%} of the true parameters of simulated datasets near it"
         )
     return chosen.name, answer.noted(notes)
+
+
+def _where_the_data_lie(
+    choice: Choice, answer: Answer, others: list[PosteriorMethod], infer: Callable[[Choice], Answer]
+) -> tuple[Choice, Answer, list[PosteriorMethod]]:
+    """Return the first of the others that expects what was released, instead of an answer that does not.
+
+    Such an answer lies at a wrong place, or no place is right. Near it nothing is to be learned about who does better.
+    """
+    for place, rival in enumerate(others):
+        instead = Choice(rival, choice.draws)
+        try:
+            found = infer(instead)
+        except ReleaseError:
+            continue
+        if not unlikely(found):
+            return instead, found, others[place + 1 :]
+    return choice, answer, others
 
 
 def _lead(answer: Answer) -> float:
