@@ -26,13 +26,13 @@ from abcdp.mechanisms.private_summary import NoiseNorm
 
 _HIDDEN = 64
 _BATCH = 512
-_EPOCHS, _STEPS = 150, (400, 20_000)  # of a training: how often it sees each draw, and the ends of that
-_TRIED = 5  # a trial is a fifth of a training
+_EACH, _STEPS = 2, (1000, 20_000)  # steps of a training to each draw, and the ends of that
+_TRIED, _FINISHED = 5, 2  # a trial is a fifth of a training; so many of the best are trained whole
 _RATE, _LAST_RATE, _RATE_OF_WEIGHTS = 3e-3, 0.01, 10.0  # of a step; at the end over that at first; of W over that
 _LOOKS = 40  # at held-out draws during a training
 _HELD_OUT, _OF_FEW, _FEW = 10, 5, 5000  # every tenth draw is held out; every fifth where there are few
 _JUDGED = 4000  # of these, at most
-_ACTIVE, _EACH, _RENEWED = 256, 16, 25  # pairs of records that steer between two searches, of each combination
+_ACTIVE, _OF_EACH, _RENEWED = 256, 16, 25  # pairs of records that steer between two searches, of each combination
 # where these count one by one; and the steps between searches
 _SHARPNESS = 30.0  # with which pairs of records steer, over how far apart they are
 _INDEPENDENT = 1e-5  # of the largest direction of records: what is below would take weights whose rounding shows
@@ -134,9 +134,12 @@ def directions_for(
             for width in widths
             for noise in noises(*budget, width)
         ]
-        best = max(tried, key=lambda one: one.score)
-        whole = problem.trained(problem.start(best.weights.shape[1]), best.noise, problem.steps, advance)
-        found = max(whole, best, key=lambda one: one.score)
+        tried.sort(key=lambda one: one.score, reverse=True)
+        whole = [
+            problem.trained(problem.start(one.weights.shape[1]), one.noise, problem.steps, advance)
+            for one in tried[:_FINISHED]
+        ]
+        found = max(*whole, tried[0], key=lambda one: one.score)
         return replace(found, weights=basis @ found.weights)
 
 
@@ -152,7 +155,7 @@ def score_of(
 def steps_of(draws: int, budget: tuple[float, float], widths: list[int]) -> int:
     """Return how many steps :func:`directions_for` makes."""
     tried = sum(len(noises(*budget, width)) for width in widths)
-    return tried * (_steps(draws) // _TRIED) + _steps(draws)
+    return tried * (_steps(draws) // _TRIED) + min(tried, _FINISHED) * _steps(draws)
 
 
 def steps_of_score(draws: int) -> int:
@@ -183,7 +186,8 @@ def _in(reach: Reach, basis: FloatArray) -> Reach:
 
 
 def _steps(draws: int) -> int:
-    return min(max(_EPOCHS * draws // _BATCH, _STEPS[0]), _STEPS[1])
+    least, most = _STEPS
+    return min(max(_EACH * draws, least), most)
 
 
 def held_out(draws: int) -> BoolArray:
@@ -331,7 +335,7 @@ class _Moves:
             values = self._points @ weights
             gaps = np.abs(values[self._reach.pairs[:, 0]] - values[self._reach.pairs[:, 1]])
             if self._norm == "box":
-                far = np.concatenate([np.argpartition(-gap, _EACH)[:_EACH] for gap in gaps.T])
+                far = np.concatenate([np.argpartition(-gap, _OF_EACH)[:_OF_EACH] for gap in gaps.T])
             else:
                 sums = gaps.sum(axis=1) if self._norm == "l1" else (gaps**2).sum(axis=1)
                 far = np.argpartition(-sums, _ACTIVE)[:_ACTIVE]
