@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
+from abcdp._common.arrays import IntArray
 from abcdp._common.checks import is_number
 from abcdp._common.missing import CASE, NONE, Rules, in_words
 from abcdp.bank import Bank
@@ -34,6 +35,7 @@ from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
 from abcdp.owner.reading import Reading, check_missing_said
 from abcdp.owner.records import PrivateData, read_records
+from abcdp.owner.top_up import TopUp, check_drawable, digest_of, facts, topped_up
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.totals import doubt_of_names, doubt_of_order, word_of_totals
@@ -44,7 +46,7 @@ from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
 
 if TYPE_CHECKING:
-    from abcdp.ledger import Charge, Dataset, Ledger
+    from abcdp.ledger import Charge, Dataset, Earlier, Ledger
 
 NoiseName = Literal["opendp", "fast"]
 _SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
@@ -224,6 +226,7 @@ def release(
     allow_failed: bool = False,
     purpose: str = "",
     actor: str | None = None,
+    tops_up: Any = None,
 ) -> Release:
     """Answer a bank of simulations with a private release, and charge the ledger for it.
 
@@ -255,6 +258,10 @@ def release(
     allow_failed
         Whether a bank will do of which more than a fifth of the draws failed; it is refused otherwise, before the
         charge. What was charged already is handed out all the same.
+    tops_up
+        An earlier release of this ledger (or its file, or its digest) that this one replaces, with less noise on the
+        same numbers: the noise is drawn given the old one, so that both together cost what this one costs, and only the
+        difference is charged. For private summaries with ``norm="l1"``; each release once, the last of a chain.
 
     See Also
     --------
@@ -262,9 +269,10 @@ def release(
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
-    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most)
-    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
-    _check_failures(bank, allow_failed or book.charged_before(dataset, asked))
+    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request} | _replacing(tops_up)
+    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most, asked)
+    answered = book.charged_before(dataset, asked)
+    _check_failures(bank, allow_failed or answered)
     _say_whom(bank, admitted.entry.unit)
     said, registered = (
         Reading.said(columns, dates, categories, separator, decimal),
@@ -274,26 +282,30 @@ def release(
     records = read_records(data, said, registered)
     _check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
+    hidden = None if answered else _same_integers(book, bank, records, admitted)
 
     _reached("before the charge")
     charge = book.begin(
         dataset,
         asked,
-        exact(admitted.guarantee.epsilon),
-        exact(admitted.guarantee.delta),
+        *admitted.cost,
         purpose=purpose,
         leaves=admitted.leaves,
         actor=actor,
+        tops_up=admitted.earlier,
     )
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
     try:
         _reached("after the charge")
         with _burning(book, charge, actor):
-            result = _run(bank, records, mechanism, admitted, request, noise).to_bytes()
+            if hidden is None and admitted.calibration.can_be_topped_up:
+                hidden = execute.hidden_integers(bank, records, admitted.calibration)
+            result = _run(bank, records, hidden, mechanism, admitted, asked, noise).to_bytes()
             made = Release.from_bytes(result)  # what nobody could read is not stored
         _reached("before storing")
-        book.finish(charge, result, left=admitted.leaves, actor=actor)
+        hides = None if hidden is None else (hidden.tolist(), facts(bank, admitted.calibration))
+        book.finish(charge, result, left=admitted.leaves, actor=actor, hides=hides)
         _reached("after storing")
         return made
     except BaseException as error:
@@ -345,21 +357,24 @@ def preview(
     memory: int = execute.MEMORY,
     at_most: float | None = None,
     allow_failed: bool = False,
+    tops_up: Any = None,
 ) -> Preview:
     """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged.
 
     What is said of the file is compared with the registration, as a release does.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
-    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
+    # what it would be called does not matter, unless it was asked already: then it costs nothing anyway
+    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": ""} | _replacing(tops_up)
+    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, asked)
     said = Reading.said(columns, dates, categories, separator, decimal)
     said.check_registered(Reading.from_json(admitted.entry.reading), dataset)
     _check_failures(bank, allow_failed)
     _say_whom(bank, admitted.entry.unit)
     return Preview(
         guarantee=admitted.guarantee,
-        epsilon=exact(admitted.guarantee.epsilon),
-        delta=exact(admitted.guarantee.delta),
+        epsilon=admitted.price[0],
+        delta=admitted.price[1],
         left_epsilon=admitted.entry.left_epsilon,
         left_delta=admitted.entry.left_delta,
         leaves=admitted.leaves,
@@ -377,26 +392,81 @@ class _Admitted:
     guarantee: Guarantee
     leaves: str
     numbers: int
+    top_up: TopUp | None = None
+
+    @property
+    def earlier(self) -> Earlier | None:
+        """The release that is to be replaced, as the ledger knows it."""
+        return None if self.top_up is None else self.top_up.earlier
+
+    @property
+    def cost(self) -> tuple[Fraction, Fraction]:
+        """What this costs, with all that it replaces: of a chain exactly what its last noise loses."""
+        epsilon = exact(self.guarantee.epsilon) if self.top_up is None else self.calibration.epsilon
+        return epsilon, exact(self.guarantee.delta)
+
+    @property
+    def price(self) -> tuple[Fraction, Fraction]:
+        """What is charged: the cost, less what the replaced releases have paid."""
+        return self.cost if self.earlier is None else self.earlier.difference(*self.cost)
+
+
+def _replacing(tops_up: Any) -> dict[str, str]:
+    """Return what a request says of the release that it replaces, if there is one."""
+    return {} if tops_up is None else {"tops_up": digest_of(tops_up)}
+
+
+def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: _Admitted) -> IntArray | None:
+    """Return the integers that a release to be replaced hides, once the ledger knows them again; None without one.
+
+    What is refused here depends on the records, through how a machine rounds them: the refusal is for the owner, as is
+    that of records which are not those registered, and comes before the charge (``docs/threats.md``).
+    """
+    if admitted.earlier is None:
+        return None
+    hidden = execute.hidden_integers(bank, records, admitted.calibration)
+    book.check_integers(admitted.earlier, hidden.tolist())
+    return hidden
 
 
 def _admission(
-    bank: Bank, mechanism: Mechanism, book: Ledger, dataset: str, noise: str, memory: int, at_most: float | None
+    bank: Bank,
+    mechanism: Mechanism,
+    book: Ledger,
+    dataset: str,
+    noise: str,
+    memory: int,
+    at_most: float | None,
+    asked: Mapping[str, Any],
 ) -> _Admitted:
     """Return a request as it will be charged and run, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
     _check_columns(bank, entry)
     _check_missing(bank, entry)
-    _check_price(mechanism, at_most)
+    top_up = None
+    if "tops_up" in asked:
+        top_up = topped_up(book, asked, bank, mechanism, entry, calibration)
+        calibration = top_up.calibration
     sampler = _source(noise, calibration)
+    if top_up is not None:
+        check_drawable(sampler, top_up)
     execute.check_memory(bank, memory, calibration)
     bank.verify()
     totals = word_of_totals((entry.name, entry.description, *sorted(Reading.from_json(entry.reading).spoken_of)))
     guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit, totals=totals is not None)
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
-    return _Admitted(
-        entry=entry, calibration=calibration, sampler=sampler, guarantee=guarantee, leaves=leaves, numbers=numbers
+    admitted = _Admitted(
+        entry=entry,
+        calibration=calibration,
+        sampler=sampler,
+        guarantee=guarantee,
+        leaves=leaves,
+        numbers=numbers,
+        top_up=top_up,
     )
+    _check_price(admitted.price[0], at_most)
+    return admitted
 
 
 def _check_columns(bank: Bank, entry: Dataset) -> None:
@@ -479,14 +549,14 @@ def _say_whom(bank: Bank, unit: Unit) -> None:
         warnings.warn(f"{doubt} {_OTHER_UNIT}", UnitWarning, stacklevel=3)
 
 
-def _check_price(mechanism: Mechanism, at_most: float | None) -> None:
+def _check_price(epsilon: Fraction, at_most: float | None) -> None:
     if at_most is None:
         return
     if not is_number(at_most) or not 0 < at_most < math.inf:
         raise MechanismError(f"at_most={at_most!r}: the largest epsilon that this may cost, a number above 0.")
-    if exact(mechanism.epsilon) > exact(at_most):
+    if epsilon > exact(at_most):
         raise MechanismError(
-            f"the mechanism costs epsilon={mechanism.epsilon!r}, above at_most={at_most!r}; nothing was charged. Allow "
+            f"the mechanism costs epsilon={float(epsilon)!r}, above at_most={at_most!r}; nothing was charged. Allow "
             "more, or choose a mechanism that costs less."
         )
 
@@ -525,12 +595,20 @@ def _source(noise: str, calibration: Calibration) -> Sampler:
 
 
 def _run(
-    bank: Bank, records: PrivateData, mechanism: Mechanism, admitted: _Admitted, request: str, noise: str
+    bank: Bank,
+    records: PrivateData,
+    hidden: IntArray | None,
+    mechanism: Mechanism,
+    admitted: _Admitted,
+    asked: Mapping[str, Any],
+    noise: str,
 ) -> Release:
-    outcome = execute.answer(bank, records, admitted.calibration, admitted.sampler)
+    earlier = None if admitted.top_up is None else admitted.top_up.summary
+    outcome = execute.answer(bank, records, admitted.calibration, admitted.sampler, hidden, earlier)
     _reached("after the noise")
-    name = admitted.entry.name
-    return assemble(bank, mechanism, outcome, admitted.guarantee, dataset=name, request=request, noise=noise)
+    name, request, replaced = admitted.entry.name, asked["request"], asked.get("tops_up")
+    guarantee = admitted.guarantee
+    return assemble(bank, mechanism, outcome, guarantee, dataset=name, request=request, noise=noise, tops_up=replaced)
 
 
 def _reached(step: str) -> None:
