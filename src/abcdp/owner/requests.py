@@ -269,9 +269,8 @@ def release(
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
-    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request} | _replacing(tops_up)
-    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most, asked)
-    answered = book.charged_before(dataset, asked)
+    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most, request, tops_up)
+    answered = book.charged_before(dataset, admitted.asked)
     _check_failures(bank, allow_failed or answered)
     _say_whom(bank, admitted.entry.unit)
     said, registered = (
@@ -287,7 +286,7 @@ def release(
     _reached("before the charge")
     charge = book.begin(
         dataset,
-        asked,
+        admitted.asked,
         *admitted.cost,
         purpose=purpose,
         leaves=admitted.leaves,
@@ -301,7 +300,7 @@ def release(
         with _burning(book, charge, actor):
             if hidden is None and admitted.calibration.can_be_topped_up:
                 hidden = execute.hidden_integers(bank, records, admitted.calibration)
-            result = _run(bank, records, hidden, mechanism, admitted, asked, noise).to_bytes()
+            result = _run(bank, records, hidden, mechanism, admitted, noise).to_bytes()
             made = Release.from_bytes(result)  # what nobody could read is not stored
         _reached("before storing")
         hides = None if hidden is None else (hidden.tolist(), facts(bank, admitted.calibration))
@@ -364,9 +363,7 @@ def preview(
     What is said of the file is compared with the registration, as a release does.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
-    # what it would be called does not matter, unless it was asked already: then it costs nothing anyway
-    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": ""} | _replacing(tops_up)
-    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, asked)
+    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, "", tops_up)
     said = Reading.said(columns, dates, categories, separator, decimal)
     said.check_registered(Reading.from_json(admitted.entry.reading), dataset)
     _check_failures(bank, allow_failed)
@@ -387,6 +384,7 @@ class _Admitted:
     """A request that may be charged: its dataset, its integers and sampler, what it promises and what leaves."""
 
     entry: Dataset
+    asked: Mapping[str, Any]
     calibration: Calibration
     sampler: Sampler
     guarantee: Guarantee
@@ -411,11 +409,6 @@ class _Admitted:
         return self.cost if self.earlier is None else self.earlier.difference(*self.cost)
 
 
-def _replacing(tops_up: Any) -> dict[str, str]:
-    """Return what a request says of the release that it replaces, if there is one."""
-    return {} if tops_up is None else {"tops_up": digest_of(tops_up)}
-
-
 def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: _Admitted) -> IntArray | None:
     """Return the integers that a release to be replaced hides, once the ledger knows them again; None without one.
 
@@ -437,15 +430,17 @@ def _admission(
     noise: str,
     memory: int,
     at_most: float | None,
-    asked: Mapping[str, Any],
+    request: str,
+    tops_up: Any,
 ) -> _Admitted:
     """Return a request as it will be charged and run, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
     _check_columns(bank, entry)
     _check_missing(bank, entry)
-    top_up = None
-    if "tops_up" in asked:
+    asked, top_up = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}, None
+    if tops_up is not None:
+        asked["tops_up"] = digest_of(tops_up)
         top_up = topped_up(book, asked, bank, mechanism, entry, calibration)
         calibration = top_up.calibration
     sampler = _source(noise, calibration)
@@ -458,6 +453,7 @@ def _admission(
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
     admitted = _Admitted(
         entry=entry,
+        asked=asked,
         calibration=calibration,
         sampler=sampler,
         guarantee=guarantee,
@@ -600,13 +596,12 @@ def _run(
     hidden: IntArray | None,
     mechanism: Mechanism,
     admitted: _Admitted,
-    asked: Mapping[str, Any],
     noise: str,
 ) -> Release:
     earlier = None if admitted.top_up is None else admitted.top_up.summary
     outcome = execute.answer(bank, records, admitted.calibration, admitted.sampler, hidden, earlier)
     _reached("after the noise")
-    name, request, replaced = admitted.entry.name, asked["request"], asked.get("tops_up")
+    name, request, replaced = admitted.entry.name, admitted.asked["request"], admitted.asked.get("tops_up")
     guarantee = admitted.guarantee
     return assemble(bank, mechanism, outcome, guarantee, dataset=name, request=request, noise=noise, tops_up=replaced)
 

@@ -1,7 +1,8 @@
 """Several releases that are read together: which of them are of one dataset, and what they promise in all.
 
 Releases of the same records share their sampling error, those of different ones are independent given the parameters:
-to take one for the other is a wrong answer, so the grouping is said in words wherever one is given.
+to take one for the other is a wrong answer, so the grouping is said in words wherever one is given. A release that is
+topped up by another of the list is left out: its noise is that of the later one and more, and says nothing beside it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class Sources:
 
     releases: tuple[Source, ...]
     names: tuple[str, ...]
+    replaced: tuple[str, ...] = ()
+    """In words which releases were left out, being topped up by others."""
+    numbers: tuple[int, ...] = ()
+    """The places of the releases in the list that was given."""
 
     @classmethod
     def of(cls, releases: Sequence[Source], datasets: Sequence[str] | None = None) -> Sources:
@@ -53,7 +58,7 @@ class Sources:
                     "with abcdp.PrivateSummary."
                 )
         if datasets is None:
-            sources = cls(tuple(releases), tuple(_name_of(one, number) for number, one in enumerate(releases)))
+            sources = cls._lasts(releases, tuple(_name_of(one, number) for number, one in enumerate(releases)))
             sources._check_units()
             return sources
         names = tuple(datasets) if isinstance(datasets, list | tuple) else ()
@@ -62,7 +67,18 @@ class Sources:
                 f"datasets={datasets!r}: a name for each of the {len(releases)} releases, equal ones for releases of "
                 "the same records."
             )
-        return cls(tuple(releases), names)
+        return cls._lasts(releases, names)
+
+    @classmethod
+    def _lasts(cls, releases: Sequence[Source], names: tuple[str, ...]) -> Sources:
+        """Return the releases that no other one of the list tops up."""
+        later = _topped_up(releases, names)
+        kept = tuple(number for number in range(len(releases)) if number not in later)
+        said = tuple(
+            f"release {number + 1} of {names[number]!r} is replaced by release {by + 1}, which tops it up"
+            for number, by in later.items()
+        )
+        return cls(tuple(releases[number] for number in kept), tuple(names[number] for number in kept), said, kept)
 
     def _check_units(self) -> None:
         for name, group in self.groups.items():
@@ -99,7 +115,7 @@ class Sources:
         if len(groups) > 1:
             names = ", ".join(map(repr, groups))
             several.append(f"the datasets {names} have different records, independent given the parameters")
-        return "; ".join(several)
+        return "; ".join([*several, *self.replaced])
 
     @property
     def total(self) -> tuple[float, float] | None:
@@ -147,6 +163,44 @@ class Sources:
     @property
     def _pairs(self) -> tuple[tuple[str, Source], ...]:
         return tuple(zip(self.names, self.releases, strict=True))
+
+
+def _topped_up(releases: Sequence[Source], names: Sequence[str]) -> dict[int, int]:
+    """Return which releases of a list are topped up by which others; raise where the list leaves that open."""
+    digests = {one.digest: number for number, one in enumerate(releases) if isinstance(one, Release)}
+    later: dict[int, int] = {}
+    for number, one in enumerate(releases):
+        if not isinstance(one, Release) or one.tops_up is None:
+            continue
+        before = digests.get(one.tops_up)
+        if before is None:
+            _check_whole(releases, names, number)
+        elif before in later or names[before] != names[number] or not _same_grid(releases[before], one):
+            raise ReleaseError(
+                f"release {number + 1} says that it tops up release {before + 1}, which is of another dataset or grid, "
+                "or topped up already: one of them was edited."
+            )
+        else:
+            later[before] = number
+    return later
+
+
+def _check_whole(releases: Sequence[Source], names: Sequence[str], number: int) -> None:
+    """Raise where a release may be an earlier one of the same chain, whose noise would be taken for another."""
+    for other, one in enumerate(releases):
+        if other != number and names[other] == names[number] and _same_grid(one, releases[number]):
+            raise ReleaseError(
+                f"release {number + 1} tops up a release that is not in the list, and release {other + 1} of the same "
+                "dataset may be an earlier one, whose noise is not independent. Give the last release alone, or all "
+                "that were topped up on the way."
+            )
+
+
+def _same_grid(one: Source, other: Source) -> bool:
+    first, second = (getattr(release, "summary", None) for release in (one, other))
+    return (
+        first is not None and second is not None and (first.steps, first.law.shape) == (second.steps, second.law.shape)
+    )
 
 
 def _name_of(one: Source, number: int) -> str:
