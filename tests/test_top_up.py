@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
@@ -12,12 +14,13 @@ import pytest
 
 import abcdp
 from abcdp.audit.tally import Tally
-from abcdp.errors import DataError, MechanismError, ReleaseError
+from abcdp.errors import DataError, MechanismError, PlanError, ReleaseError
 from abcdp.ledger import BudgetExceeded, Ledger, LedgerError, RequestBurnt
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.state import FaultError, Kind, Rules
 from abcdp.mechanisms import SummaryCalibration
 from abcdp.owner import execute, requests
+from abcdp.reporting.report import report
 from abcdp.sampling.seeded import SeededNoise
 from postgres import postgres  # noqa: F401
 from sample_models import batched
@@ -407,7 +410,7 @@ def test_a_top_up_costs_more_than_what_is_paid(path_of_two):
     ledger, digest = path_of_two
     asked = {"request": "a", "tops_up": digest}
     for epsilon in ("0.1", "0.05"):
-        with pytest.raises(LedgerError, match="has paid epsilon=0.1 already"):
+        with pytest.raises(LedgerError, match=r"has paid epsilon=0\.1 already"):
             ledger.begin("clinic", asked, epsilon, tops_up=ledger.earlier("clinic", digest, asked))
 
 
@@ -444,3 +447,113 @@ def test_the_rules_know_a_chain_that_branches_even_if_it_was_signed_anew():
     ):
         with pytest.raises(FaultError):
             rules(*broken)
+
+
+# -- what comes after --------------------------------------------------------------------------------------------------
+
+
+def test_the_posterior_of_a_chain_is_that_of_its_last_release(ask, bank):
+    first = ask(summary(0.1))
+    second = ask(summary(0.5), first)
+    third = ask(summary(2.0), second)
+    alone = abcdp.posterior(third, bank, seed=1)
+    for chain in ([first, second, third], [third, first, second], [third, second]):
+        tree = abcdp.posterior(chain, bank, seed=1)
+        assert np.array_equal(tree["posterior"]["mu"], alone["posterior"]["mu"])
+        assert "which tops it up" in tree.attrs["grouping"]
+        assert tree.attrs["epsilon_in_all"] == 2.0, "the whole chain has the guarantee of its last release"
+
+
+def test_a_chain_beside_another_release_counts_once(ask, bank):
+    first = ask(summary(0.1))
+    second = ask(summary(0.5), first)
+    other = ask(summary(0.4, norm="box"))
+    tree = abcdp.posterior([first, other, second], bank, seed=1)
+    assert tree.attrs["epsilon_in_all"] == pytest.approx(0.9)
+    assert np.array_equal(tree["posterior"]["mu"], abcdp.posterior([other, second], bank, seed=1)["posterior"]["mu"])
+
+
+def test_a_chain_with_a_gap_is_refused(ask, bank):
+    """The first release and the third are not independent, and nobody could tell."""
+    first = ask(summary(0.1))
+    third = ask(summary(2.0), ask(summary(0.5), first))
+    with pytest.raises(ReleaseError, match="may be of one chain"):
+        abcdp.posterior([first, third], bank)
+
+
+def test_a_release_that_claims_to_top_up_another_dataset_is_refused(ask, bank):
+    first = ask(summary(0.1))
+    second = ask(summary(0.5), first)
+    for forged in (
+        replace(second, dataset="other"),
+        replace(second, summary=replace(second.summary, steps=tuple(2 * s for s in second.summary.steps))),
+    ):
+        with pytest.raises(ReleaseError, match="another dataset or grid"):
+            abcdp.posterior([first, forged], bank)
+    with pytest.raises(ReleaseError, match="topped up already"):
+        abcdp.posterior([first, second, replace(second, request="forged")], bank)
+
+
+def test_the_report_of_a_chain_says_what_it_left_out(ask, bank, tmp_path):
+    first = ask(summary(0.1))
+    page = report([first, ask(summary(0.5), first)], bank, tmp_path / "r.html")
+    assert "which tops it up" in page.read_text()
+
+
+# -- what it would gain ------------------------------------------------------------------------------------------------
+
+
+def test_the_planner_says_what_a_top_up_would_gain(ask, bank, tmp_path):
+    first = ask(summary(0.02))
+    first.save(tmp_path / "r.json")
+    for given in (first, tmp_path / "r.json"):
+        plan = abcdp.plan(bank, epsilon=1.0, unit=abcdp.Unit(), tops_up=given, truths=20, progress=False)
+        assert plan.mechanism == summary(1.0)
+    assert plan.curve[0].mechanism.epsilon == 0.02
+    assert plan.chosen.error.mean < plan.curve[0].error.mean
+    assert "difference of 0.98 is paid, where a fresh release would cost 1." in plan.advice[0]
+    plan.save(tmp_path / "plan.json")
+    assert abcdp.Plan.load(tmp_path / "plan.json").mechanism == plan.mechanism
+
+
+def test_the_planner_refuses_what_cannot_be_topped_up(ask, bank):
+    first = ask(summary(0.1))
+    given = {"unit": abcdp.Unit(), "truths": 20, "progress": False}
+    for release, settings, said in (
+        (first, {"epsilon": 0.1}, "has 0.1 already"),
+        (first, {"epsilon": 1.0, "unit": abcdp.Unit(records=2)}, "has the unit of the release"),
+        (ask(summary(0.1, norm="box")), {"epsilon": 1.0}, "with box noise: only"),
+        (ask(abcdp.SparseVector(0.1, 3, 0.2)), {"epsilon": 1.0}, "by sparse-vector: only"),
+    ):
+        with pytest.raises(PlanError, match=said):
+            abcdp.plan(bank, tops_up=release, **(given | settings))
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    command = [sys.executable, "-c", "from abcdp.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_commands(book, records, tmp_path):
+    abcdp.simulate(batched, MEAN, draws=600, records=300, seed=5, to=tmp_path / "bank")
+    np.save(tmp_path / "y.npy", records)
+    common = ["release", tmp_path / "bank", tmp_path / "y.npy", "--ledger", book, "--dataset", "clinic"]
+    common += ["--mechanism", "private-summary", "--norm", "l1", "--noise", "fast", "--json"]
+    assert run(*common, "--epsilon", 0.1, "--out", tmp_path / "r1.json").returncode == 0
+    more = [*common, "--epsilon", 0.5, "--top-up", tmp_path / "r1.json", "--out", tmp_path / "r2.json"]
+    seen = run(*more, "--dry-run")
+    assert seen.returncode == 0, seen.stderr
+    assert json.loads(seen.stdout)["costs_epsilon"].startswith(("0.4", "0.39"))
+    assert run(*more, "--at-most", 0.41).returncode == 0
+    assert abcdp.Release.load(tmp_path / "r2.json").tops_up == abcdp.Release.load(tmp_path / "r1.json").digest
+    again = run(*more, "--request", "b")
+    assert again.returncode != 0
+    assert "topped up already" in again.stderr
+    planned = run("plan", tmp_path / "bank", "--epsilon", 2, "--top-up", tmp_path / "r2.json", "--truths", 20)
+    assert planned.returncode == 0, planned.stderr
+    assert "at most the difference of 1.5 is paid" in " ".join(planned.stdout.split())
+    shown = run("ledger", "history", book, "--dataset", "clinic", "--json")
+    assert "tops up" in shown.stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -39,6 +39,13 @@ def answer(
         stream = [(hidden, np.ones(len(hidden), dtype=np.bool_))]
         made = calibration.run(stream, sampler) if earlier is None else calibration.top_up(stream, sampler, [earlier])
         return made[0]
+
+
+def run_top_up(
+    bank: Bank, data: PrivateData, calibration: Calibration, sampler: Sampler, earlier: Sequence[ReleasedSummary]
+) -> list[Outcome]:
+    """Replace earlier outcomes, each by itself, as an audit does."""
+    return calibration.top_up(integers(bank, data, calibration), sampler, earlier)
 
 
 def hidden_integers(bank: Bank, data: PrivateData, calibration: Calibration) -> IntArray:

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from abcdp.errors import ReleaseError
@@ -169,31 +170,34 @@ def _topped_up(releases: Sequence[Source], names: Sequence[str]) -> dict[int, in
     """Return which releases of a list are topped up by which others; raise where the list leaves that open."""
     digests = {one.digest: number for number, one in enumerate(releases) if isinstance(one, Release)}
     later: dict[int, int] = {}
+    first = list(range(len(releases)))  # of the part of its chain that is in the list
     for number, one in enumerate(releases):
-        if not isinstance(one, Release) or one.tops_up is None:
-            continue
-        before = digests.get(one.tops_up)
+        before = digests.get(getattr(one, "tops_up", None) or "")
         if before is None:
-            _check_whole(releases, names, number)
-        elif before in later or names[before] != names[number] or not _same_grid(releases[before], one):
+            continue
+        if before in later or names[before] != names[number] or not _same_grid(releases[before], one):
             raise ReleaseError(
                 f"release {number + 1} says that it tops up release {before + 1}, which is of another dataset or grid, "
                 "or topped up already: one of them was edited."
             )
-        else:
-            later[before] = number
+        later[before], first[number] = number, before
+    for number, other in combinations(set(range(len(releases))) - set(later), 2):
+        heads = [releases[_head(first, one)] for one in (number, other)]
+        cut = any(getattr(one, "tops_up", None) is not None for one in heads)
+        if cut and names[number] == names[other] and _same_grid(*heads):
+            raise ReleaseError(
+                f"releases {number + 1} and {other + 1} of {names[number]!r} may be of one chain, of which a release "
+                "that was topped up on the way is not in the list: their noise is not independent then. Give the last "
+                "release of a chain alone, or all of them."
+            )
     return later
 
 
-def _check_whole(releases: Sequence[Source], names: Sequence[str], number: int) -> None:
-    """Raise where a release may be an earlier one of the same chain, whose noise would be taken for another."""
-    for other, one in enumerate(releases):
-        if other != number and names[other] == names[number] and _same_grid(one, releases[number]):
-            raise ReleaseError(
-                f"release {number + 1} tops up a release that is not in the list, and release {other + 1} of the same "
-                "dataset may be an earlier one, whose noise is not independent. Give the last release alone, or all "
-                "that were topped up on the way."
-            )
+def _head(first: Sequence[int], number: int) -> int:
+    """Return where the chain of a release begins in a list."""
+    while first[number] != number:
+        number = first[number]
+    return number
 
 
 def _same_grid(one: Source, other: Source) -> bool:
