@@ -206,6 +206,8 @@ def test_more_noise_is_no_top_up(ask, refused):
     refused("larger epsilon", summary(0.5), first, request="again")
     refused("larger epsilon", summary(0.1), first)
     refused("larger epsilon", summary(0.500001), first)
+    second = ask(summary(1.0), first)
+    refused("larger epsilon", summary(0.7), second)
 
 
 def test_only_laplace_noise_can_be_topped_up(ask, refused):
