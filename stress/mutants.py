@@ -49,7 +49,7 @@ AREAS = {
     "rows": ("kernels", "paired or row_distances"),
     "noise": ("noise", ""),
     "smaller noise": ("top_up_noise", ""),
-    "top-ups": ("top_up", "not postgres and not commands and not planner and not report"),
+    "top-ups": ("top_up", "not at_once and not commands and not planner and not report and not as_good"),
     "chains": ("top_up_audit", "broken or changed or moved or shipped_code or loses or law"),
     "sizes": ("sensitivity", "adding_or_removing or reach"),
     "neighbours": ("sensitivity", "stay_within"),

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ import pytest
 import abcdp
 from abcdp.ledger import Ledger
 from abcdp.owner import requests
-from abcdp.sampling.seeded import SeededNoise
+from chained_errors import squared_errors
 
 STEPS = ["before the charge", "after the charge", "after the noise", "before storing", "after storing"]
 
@@ -88,30 +87,8 @@ def test_the_last_of_a_chain_is_as_good_as_a_fresh_release(alpha):
     False failures: alpha over seeds (five standard errors of the mean difference of pairs). Power: the release at .5 in
     the place of that at 2 is many more away, as is seen below.
     """
-    model = abcdp.models.mixture
-    bank = abcdp.simulate(model, draws=4000, records=300, seed=3)
-    data = abcdp.simulate(model, distance=bank.distance, draws=200, records=300, seed=4)
-    errors = {"chain": [], "fresh": [], "middle": []}
-    given = {"records": 300, "simulated": 300, "unit": abcdp.Unit()}
-    mechanisms = [abcdp.PrivateSummary(epsilon, norm="l1") for epsilon in (0.1, 0.5, 2.0)]
-    fresh = [one.calibrate(bank.distance, **given) for one in mechanisms]
-    chain = [fresh[0]]
-    for mechanism, own in zip(mechanisms[1:], fresh[1:], strict=True):
-        chain.append(mechanism.topped_up(chain[-1], own))
-    spread = bank.theta.std(axis=0)
-    for number, (row, truth) in enumerate(zip(data.rows, data.theta, strict=True)):
-        noise = SeededNoise(number)
-        stream = [(chain[0].quantise(row), np.ones(len(row), bool))]
-        stages = [chain[0].run(stream, noise)[0].summary]
-        for one in chain[1:]:
-            stages.append(one.top_up(stream, noise, [stages[-1]])[0].summary)
-        once = chain[2].run(stream, noise)[0].summary
-        made = abcdp.public_release(bank, np.full(300, 2.5), mechanisms[2], unit=abcdp.Unit(), seed=0)
-        for name, found in (("chain", stages[2]), ("fresh", once), ("middle", stages[1])):
-            tree = abcdp.posterior(replace(made, summary=found), bank, method="regression", draws=500, seed=1)
-            means = [float(tree["posterior"][parameter].mean()) for parameter in bank.parameters]
-            errors[name].append(np.mean(((means - truth) / spread) ** 2))
-    chained, once, middle = (np.array(errors[name]) for name in ("chain", "fresh", "middle"))
+    errors = squared_errors(200)
+    chained, once, middle = (errors[name] for name in ("chain", "fresh", "middle"))
     apart = chained - once
     assert abs(apart.mean()) < 5.0 * apart.std(ddof=1) / np.sqrt(len(apart))
     assert chained.mean() < middle.mean()

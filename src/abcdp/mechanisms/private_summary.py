@@ -248,6 +248,10 @@ class PrivateSummary(Mechanism):
         known = fresh.mean_squared_error / fresh.over_best_known
         return replace(found, over_best_known=found.mean_squared_error / known)
 
+    def laplace_ways(self, distance: SummaryDistance, *, records: int, unit: Unit) -> list[SummaryCalibration]:
+        """Return Laplace noise under each way in which records can become integers: a top-up has that of the first."""
+        return [self._laplace(moves) for moves in _ways(distance, records, unit, None)]
+
     @classmethod
     def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:
         for delta, draws in product(offer.deltas, offer.draws):

@@ -47,7 +47,7 @@ from abcdp.learning.learn import bank_with, learned_from, weak_summary
 from abcdp.learning.learned import Learned
 from abcdp.mechanisms import Mechanism, PrivateSummary, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
-from abcdp.planning.advice import ASK, NARROWED, advice, gains, target_error, which_bank
+from abcdp.planning.advice import ASK, LATER, NARROWED, advice, gains, target_error, which_bank
 from abcdp.planning.search import (
     Candidate,
     Errors,
@@ -411,6 +411,7 @@ def plan(
             *gains(rivals, epsilon, bank.header.width, fitted),
             *([] if doubt is None else [doubt[0].upper() + doubt[1:]]),
             *([NARROWED] if bank.narrowed else []),
+            *([LATER] if best.mechanism.answers == "summary" else []),
             which_bank(best.learned, bank.digest, None if learned_to is None else shown(str(learned_to))),
             *([ASK] if too_many_failed(bank) else []),
         ),
