@@ -18,6 +18,7 @@ from abcdp.errors import DataError, MechanismError, PlanError, ReleaseError
 from abcdp.inference.sizes import sizes_of
 from abcdp.ledger import BudgetExceeded, Ledger, LedgerError, RequestBurnt
 from abcdp.ledger.amount import Amount
+from abcdp.ledger.commitment import commit_integers
 from abcdp.ledger.state import FaultError, Kind, Rules
 from abcdp.mechanisms import SummaryCalibration
 from abcdp.owner import execute, requests
@@ -298,6 +299,7 @@ def test_what_the_ledger_keeps_of_the_integers_tells_nothing_without_its_key(ask
     numbers = hidden.quantise_records(MEAN, records[:, None]).tolist()
     content = book.read_bytes()
     assert not any(str(abs(number)).encode() in content for number in numbers if abs(number) > 10**4)
+    assert len({commit_integers(key, "request", numbers) for key in (b"one key", b"another", b"")}) == 3
 
 
 # -- crashes, restored backups, many at once ---------------------------------------------------------------------------
