@@ -1,7 +1,8 @@
 """The owner's side: register records, then charge, run, store and hand out, in that order.
 
 Errors after registration depend on public facts alone: an error that depended on the records would be an answer about
-them.
+them. The exceptions are for the owner alone: records that are not those registered, and integers of a top-up that are
+not those released.
 """
 
 from __future__ import annotations
@@ -17,28 +18,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from abcdp._common.arrays import IntArray
 from abcdp._common.checks import is_number
-from abcdp._common.missing import CASE, NONE, Rules, in_words
+from abcdp._common.missing import Rules
 from abcdp.bank import Bank
-from abcdp.bank.failures import failures_and_where, too_many_failed
-from abcdp.errors import (
-    BankError,
-    DataError,
-    DataWarning,
-    DistanceError,
-    MechanismError,
-    SimulationWarning,
-    UnitError,
-    UnitWarning,
-)
+from abcdp.errors import DataError, DistanceError, MechanismError, UnitError, UnitWarning
 from abcdp.mechanisms import Calibration, Mechanism, check_known
 from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
+from abcdp.owner.checks import OTHER_UNIT, check_columns, check_failures, check_missing, check_names, say_whom
 from abcdp.owner.reading import Reading, check_missing_said
 from abcdp.owner.records import PrivateData, read_records
 from abcdp.owner.top_up import TopUp, check_drawable, digest_of, facts, topped_up
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Sampler
-from abcdp.privacy.totals import doubt_of_names, doubt_of_order, word_of_totals
+from abcdp.privacy.totals import doubt_of_names, word_of_totals
 from abcdp.privacy.unit import Unit
 from abcdp.releases.assemble import assemble, guarantee_of
 from abcdp.releases.release import Release
@@ -53,11 +45,6 @@ _SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNois
 _CHARGED = (
     "This request was charged before that, and a charge is never taken back. Ask the same again: what is stored by now "
     "is handed out and costs nothing. Where nothing is, fresh noise needs a new name for the request, which is charged."
-)
-
-_OTHER_UNIT = (
-    "The unit of a registration stays: for another one register in a new ledger, before anything is released. Then "
-    "close the dataset here (abcdp ledger close): its budget for the same people can be spent otherwise."
 )
 
 
@@ -155,7 +142,7 @@ def register(
     )
     doubt = doubt_of_names(unit, dataset, description, *sorted(reading.spoken_of), *records.names)
     if doubt is not None:
-        warnings.warn(f"dataset {dataset!r} is registered, but {doubt} {_OTHER_UNIT}", UnitWarning, stacklevel=2)
+        warnings.warn(f"dataset {dataset!r} is registered, but {doubt} {OTHER_UNIT}", UnitWarning, stacklevel=2)
     return found
 
 
@@ -271,15 +258,15 @@ def release(
     book = open_ledger(ledger)
     admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most, request, tops_up)
     answered = book.charged_before(dataset, admitted.asked)
-    _check_failures(bank, allow_failed or answered)
-    _say_whom(bank, admitted.entry.unit)
+    check_failures(bank, allow_failed or answered)
+    say_whom(bank, admitted.entry.unit)
     said, registered = (
         Reading.said(columns, dates, categories, separator, decimal),
         Reading.from_json(admitted.entry.reading),
     )
     said.check_registered(registered, dataset)
     records = read_records(data, said, registered)
-    _check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
+    check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
     hidden = None if answered else _same_integers(book, bank, records, admitted)
 
@@ -366,8 +353,8 @@ def preview(
     admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, "", tops_up)
     said = Reading.said(columns, dates, categories, separator, decimal)
     said.check_registered(Reading.from_json(admitted.entry.reading), dataset)
-    _check_failures(bank, allow_failed)
-    _say_whom(bank, admitted.entry.unit)
+    check_failures(bank, allow_failed)
+    say_whom(bank, admitted.entry.unit)
     return Preview(
         guarantee=admitted.guarantee,
         epsilon=admitted.price[0],
@@ -436,8 +423,8 @@ def _admission(
     """Return a request as it will be charged and run, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
-    _check_columns(bank, entry)
-    _check_missing(bank, entry)
+    check_columns(bank, entry)
+    check_missing(bank, entry)
     asked, top_up = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}, None
     if tops_up is not None:
         asked["tops_up"] = digest_of(tops_up)
@@ -463,86 +450,6 @@ def _admission(
     )
     _check_price(admitted.price[0], at_most)
     return admitted
-
-
-def _check_columns(bank: Bank, entry: Dataset) -> None:
-    """Raise where records and simulations have other columns, or the same with another origin or other levels."""
-    reading = Reading.from_json(entry.reading)
-    _check_names(bank, reading.columns, entry.name)
-    there = bank.header.column_names
-    if there and (unknown := sorted({*reading.dates, *reading.categories} - set(there))):
-        raise DataError(
-            f"dataset {entry.name!r} was registered with a column {unknown[0]!r}; the bank's simulations have the "
-            f"columns {', '.join(there)}. Nothing was charged. Ask for a bank with the columns of the dataset."
-        )
-    said = bank.distance.columns_said()
-    if other := reading.disagreement(said):
-        raise DataError(
-            f"dataset {entry.name!r}, as it was registered: {other}. Nothing was charged. Ask for a bank whose Table "
-            "says the same of it."
-        )
-    if doubt := reading.unsaid(said):
-        warnings.warn(f"dataset {entry.name!r}, as it was registered: {doubt}.", DataWarning, stacklevel=4)
-
-
-def _check_names(bank: Bank, here: tuple[str, ...], dataset: str) -> None:
-    """Raise where the columns of records and simulations have names, and others: nothing else would notice it."""
-    there = bank.header.column_names
-    if here and there and here != there:
-        raise DataError(
-            f"dataset {dataset!r} has the columns {', '.join(here)}, the bank's simulations {', '.join(there)}. "
-            "Nothing was charged. Ask for a bank with these columns in this order."
-        )
-
-
-def _check_missing(bank: Bank, entry: Dataset) -> None:
-    """Raise where an empty cell stands for one thing in a dataset and for another in the simulations."""
-    rules = Reading.from_json(entry.reading).missing
-    if not rules:
-        if bank.header.missing or bank.distance.missing_columns():
-            raise DataError(
-                f"dataset {entry.name!r} was registered before abcdp asked what an empty cell stands for, and the bank "
-                "has a rule for them. Nothing was charged. Ask for a bank whose simulations have no empty cells and "
-                "whose distance counts none."
-            )
-        warnings.warn(
-            f"dataset {entry.name!r} was registered before abcdp asked what an empty cell stands for: if there are "
-            "any, each counts as the lowest value of its column. Where that is not meant, close the dataset and "
-            "register the records with missing= in a new ledger, with no more than is left of their budget here.",
-            DataWarning,
-            stacklevel=4,
-        )
-        rules = (NONE,) * bank.columns
-    for column, (here, there) in enumerate(zip(rules, bank.missing, strict=True)):
-        if here in (there, NONE) or (there == NONE and here != CASE):
-            continue
-        names = Reading.from_json(entry.reading).columns
-        label = repr(names[column]) if names else str(column + 1)
-        raise DataError(
-            f"empty cells of column {label} {in_words(here)} where dataset {entry.name!r} was registered; in the "
-            f"bank's simulations they {in_words(there)}. Nothing was charged. Ask for a bank of a "
-            "Model(..., missing=...) that says the same."
-        )
-
-
-def _check_failures(bank: Bank, allow_failed: bool) -> None:
-    """Say that many draws of a bank failed and where, or refuse it: all of it is public, and an answer is paid for."""
-    failed = failures_and_where(bank)
-    if failed is None:
-        return
-    if too_many_failed(bank) and not allow_failed:
-        raise BankError(
-            f"{failed} Nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True "
-            "(--allow-failed) where this one will do."
-        )
-    warnings.warn(f"{failed} What is released knows nothing of where they fail.", SimulationWarning, stacklevel=3)
-
-
-def _say_whom(bank: Bank, unit: Unit) -> None:
-    """Say that one whole record of a series may not be whom the owner means."""
-    doubt = doubt_of_order(unit, bank.distance.ordered)
-    if doubt is not None:
-        warnings.warn(f"{doubt} {_OTHER_UNIT}", UnitWarning, stacklevel=3)
 
 
 def _check_price(epsilon: Fraction, at_most: float | None) -> None:
