@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,7 +20,7 @@ from abcdp.ledger import BudgetExceeded, Ledger, LedgerError, RequestBurnt
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.commitment import commit_integers
 from abcdp.ledger.state import FaultError, Kind, Rules
-from abcdp.mechanisms import SummaryCalibration
+from abcdp.mechanisms import MECHANISMS, SummaryCalibration
 from abcdp.owner import execute, requests
 from abcdp.reporting.report import report
 from abcdp.sampling.seeded import SeededNoise
@@ -223,6 +223,17 @@ def test_only_laplace_noise_can_be_topped_up(ask, refused):
     refused("odd ratios", summary(0.5), ask(summary(0.1, norm="l2", delta=1e-7)))
     refused("by sparse-vector", summary(0.5), ask(abcdp.SparseVector(0.1, 3, 0.2)))
     refused("by nearest", summary(0.5), ask(abcdp.Nearest(0.1, 3)))
+
+
+def test_a_mechanism_of_somebody_else_is_not_topped_up(ask, refused, monkeypatch):
+    """Its integers are its own, and no proof of the library covers them."""
+
+    @dataclass(frozen=True)
+    class Ours(abcdp.PrivateSummary):
+        kind = "ours"
+
+    monkeypatch.setitem(MECHANISMS, "ours", Ours)
+    refused("by ours", summary(0.5), ask(Ours(0.1, norm="l1")))
 
 
 def test_a_moved_integer_is_noticed_before_the_charge(ask, book, refused, monkeypatch):

@@ -18,7 +18,7 @@ import numpy as np
 
 from abcdp.bank import Bank
 from abcdp.errors import LawError, MechanismError, NoiseError
-from abcdp.mechanisms import BySummary, Calibration, Mechanism, ReleasedSummary, SummaryCalibration
+from abcdp.mechanisms import BySummary, Calibration, Mechanism, PrivateSummary, ReleasedSummary
 from abcdp.privacy.noise_law import Sampler
 from abcdp.releases.release import Release
 
@@ -54,10 +54,12 @@ def topped_up(
     """Return what a request replaces and with which integers, or refuse it; `fresh` are its own."""
     earlier = book.earlier(entry.name, asked["tops_up"], asked)
     last, first = Release.from_bytes(earlier.result), Release.from_bytes(earlier.root_result)
-    if last.summary is None or first.summary is None:
+    # a mechanism of somebody else may have integers of its own, for which nobody here could answer
+    if last.summary is None or first.summary is None or type(first.mechanism) is not PrivateSummary:
         raise MechanismError(
-            f"the release to be topped up is by {last.mechanism.kind}: chosen draws are no numbers with noise, of "
-            f"which less could be drawn later. {_NOTHING} Only a private summary with norm='l1' can be topped up."
+            f"the release to be topped up is by {last.mechanism.kind}, whose answers are no numbers with noise of "
+            f"which less could be drawn later, as far as is known here. {_NOTHING} Only a private summary with "
+            "norm='l1' can be topped up."
         )
     size = entry.unit.public_size(entry.records)
     before = first.mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
@@ -67,7 +69,7 @@ def topped_up(
             f"the release to be topped up was made before abcdp wrote down what a top-up needs. {_NOTHING} Release a "
             "new private summary with norm='l1', which can be topped up."
         )
-    if not isinstance(before, SummaryCalibration) or facts(bank, before) != _public(earlier.kept):
+    if facts(bank, before) != _public(earlier.kept):
         raise MechanismError(
             f"the release to be topped up is of another distance, or its grid or sensitivity is now another one: its "
             f"noise hides other integers. {_NOTHING} Use a bank with the distance of that release and the version of "
