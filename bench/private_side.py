@@ -130,6 +130,21 @@ def networks(table: Table) -> None:
     table.row(f"{name}: the kernel, against products of matrices", found["compiled"], found["products"], unit="s")
 
 
+def smaller_noise(table: Table) -> None:
+    """Noise given old noise, which is the truth: its time must be the same for any."""
+    before, scale, noise = 100_000, 20_000, FastNoise()
+    olds = {name: np.full(DRAWS // 4, size) for name, size in (("0", 0), ("s", before), ("10 s", 10 * before))}
+
+    def draw(old: IntArray) -> None:
+        noise.laplace_given(old, before, scale)
+
+    found = interleaved({name: partial(draw, old) for name, old in olds.items()}, 15)
+    table.row("noise given old noise of size 0, per entry", found["0"] / (DRAWS // 4))
+    for name in ("s", "10 s"):
+        what = f"noise given old noise of size {name}, against size 0"
+        table.row(what, found[name] / (DRAWS // 4), found["0"] / (DRAWS // 4), 1.05, at_most=True)
+
+
 def main(folder: Path) -> None:
     table = Table("private side: the private step")
     data = PrivateData(np.random.default_rng(1).normal(size=RECORDS))
@@ -151,4 +166,5 @@ def main(folder: Path) -> None:
             table.row(what, found[f"{name} step"], apart, 1.5, "s", at_most=True)
     scanning(table)
     networks(table)
+    smaller_noise(table)
     table.save(folder)

@@ -14,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 
+import broken_top_ups
 from abcdp import MMD, MeanSummary, Moment, PairedClipped, Unit
 from abcdp.audit import (
     Auditable,
@@ -319,6 +320,7 @@ CORRECT = [
     *(Case(f"resampled, (1, {d:g}), c = {c}", composed(c, d), 6 * c, 1.0) for c, d in ((2, 1e-6), (100, 1e-6))),
     Case("noisy summary, Laplace, 4 entries", noisy_summary("laplace", 4, 4 * STEPS, 4 * STEPS), 4, 1.0),
     Case("noisy summary, box, 4 entries", noisy_summary("box", 4, STEPS, STEPS), 4, 1.0),
+    Case("top-up, .25 to .75", broken_top_ups.CHAIN, 2, 0.75),
 ]
 
 # Under a delta the worst neighbours of these lose a little less than the conversion charges.
@@ -363,6 +365,7 @@ BROKEN = [
     Case("composed for half of the runs, (1, 1e-06), c = 100", composed_for_half_of_the_runs(100, 1e-6), 600, 1.474),
     Case("noisy summary, Laplace for the largest of 4 entries", noisy_summary("laplace", 4, 4 * FEW, FEW), 4, 4.0),
     Case("noisy summary, Gaussian of half the scale", noisy_summary("gaussian", 1, FEW**2, 18, 1e-6), 1, 1.98),
+    *(Case(f"top-up, .25 to .75: {one.name}", one.rules, 2, one.loss) for one in broken_top_ups.BROKEN),
 ]
 
 

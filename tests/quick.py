@@ -79,6 +79,7 @@ QUICK = {
         "test_ledger.py::test_ten_tenths_make_one",
         "test_ledger.py::test_a_request_is_answered_once",
         "test_ledger_trust.py::test_history_close_and_lower",
+        "test_top_up.py::test_the_rules_know_a_chain_that_branches_even_if_it_was_signed_anew",
     ],
     "mechanisms": [
         "test_composition.py::test_the_composed_delta_is_the_theorems",
@@ -95,6 +96,8 @@ QUICK = {
         "test_owner.py::TestRefusals::test_other_records",
         "test_owner.py::TestRefusals::test_seeded_noise_and_foreign_mechanisms",
         "test_owner.py::test_a_crash_after_the_charge_burns_the_request",
+        "test_top_up.py::test_a_chain_costs_what_its_last_release_costs",
+        "test_top_up.py::test_a_release_is_topped_up_once",
     ],
     "paper": [
         "test_paper.py::test_runs_without_a_stop_against_a_loop",
@@ -121,6 +124,7 @@ QUICK = {
         "test_noise.py::test_a_seed_repeats_and_another_does_not",
         "test_noise.py::test_laplace_and_geometric_have_their_signs",
         "test_noise.py::test_bad_scales_are_refused",
+        "test_top_up_noise.py::test_the_law_is_that_of_the_smaller_noise_given_the_old_in_fractions",
     ],
     "simulation": [
         "test_bank.py::test_summaries_are_those_of_the_simulated_data",

@@ -13,6 +13,7 @@ from abcdp.audit.sampled import Sampled, count_output, epsilon_lower_bound, neig
 from abcdp.audit.settings import Setting, settings_for
 from abcdp.audit.sparse_vector import ComposedRules, ThresholdRules, composed_loss, enough_length
 from abcdp.audit.streams import repeats
+from abcdp.audit.top_up import ChainRules, audit_top_up
 from abcdp.audit.traces import Traced, trace
 from abcdp.audit.verdict import Audit, audit, exact_losses, rules_of
 
@@ -22,6 +23,7 @@ __all__ = [
     "Auditable",
     "Auditor",
     "Case",
+    "ChainRules",
     "ComposedRules",
     "Computable",
     "DistanceAuditor",
@@ -37,6 +39,7 @@ __all__ = [
     "ThresholdRules",
     "Traced",
     "audit",
+    "audit_top_up",
     "auditor_of",
     "composed_loss",
     "count_output",

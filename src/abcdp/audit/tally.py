@@ -27,10 +27,13 @@ class Silent:
     def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         return np.tile(np.sort(np.argsort(values, kind="stable")[:count]), (runs, 1))
 
+    def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        return np.zeros_like(old)
+
 
 @dataclass(frozen=True)
 class Drawn:
-    """What one call handed out; for a choice among numbers also what they were."""
+    """What one call handed out; for a choice among numbers, or noise that replaces some, also what they were."""
 
     law: str
     scale: int
@@ -60,6 +63,10 @@ class Tally:
 
     def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         return self._note(Drawn("gumbel", scale, self.source.gumbel(values, scale, count, runs), values.copy()))
+
+    def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        found = self.source.laplace_given(old, before, scale)
+        return self._note(Drawn(f"laplace after {before}", scale, found, old.copy()))
 
     def _note(self, drawn: Drawn) -> IntArray:
         self.calls.append(drawn)

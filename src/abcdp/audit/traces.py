@@ -49,7 +49,9 @@ def trace(mechanism: Mechanism, settings: Sequence[Setting]) -> Traced:
 
 def _follow_release(auditor: Auditor, case: Case, noise: Tally) -> None:
     """Compare one answer, made as a release makes it, with the algorithm's."""
-    seen = execute.answer(case.bank, case.data, case.calibration, noise)
+    kept = case.calibration.can_be_topped_up
+    hidden = execute.hidden_integers(case.bank, case.data, case.calibration) if kept else None
+    seen = execute.answer(case.bank, case.data, case.calibration, noise, hidden)
     _same([seen], auditor.algorithm(case, noise, 1), noise)
 
 

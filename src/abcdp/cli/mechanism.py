@@ -30,7 +30,9 @@ Gaps = Annotated[
 ]
 Norm = Annotated[
     Literal["auto", "l1", "box", "l2"] | None,
-    typer.Option(help="Private summary: the noise, Laplace (l1), box or Gaussian (l2, with --delta)."),
+    typer.Option(
+        help="Private summary: the noise, Laplace (l1), box or Gaussian (l2, with --delta). Only l1 can be topped up."
+    ),
 ]
 
 _OPTIONS = {"noise": "--noise-shape"}

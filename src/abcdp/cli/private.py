@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -131,6 +132,13 @@ def release(
         bool,
         typer.Option("--allow-failed", help="Take a bank of which more than a fifth of the draws failed."),
     ] = False,
+    top_up: Annotated[
+        str | None,
+        typer.Option(
+            help="A release of this ledger, as its file or its digest, that this one replaces with less noise: only "
+            "the difference is charged. For private summaries with --norm l1."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it promises, costs and lets out; charge and compute nothing.")
     ] = False,
@@ -156,7 +164,7 @@ def release(
     chosen = _mechanism(opened, plan, mechanism, options)
     check_results({out: _release_size(opened, chosen)})
     asked: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "noise": noise, "memory": memory << 20}
-    asked["allow_failed"] = allow_failed
+    asked |= {"allow_failed": allow_failed, "tops_up": top_up}
     if plan is not None:
         _say_misfit(plan, ledger, dataset)
     if dry_run:
@@ -224,7 +232,7 @@ def _agreed_price(bank: Any, mechanism: Any, asked: dict[str, Any]) -> float:
         say(f"{name.replace('_', ' '):<20}  {text}", err=True)
     if not typer.confirm("charge this?", default=False, err=True):
         raise MechanismError("nothing was charged.")
-    return float(mechanism.epsilon)
+    return float(mechanism.epsilon if asked["tops_up"] is None else math.nextafter(seen.epsilon, math.inf))
 
 
 def _preview(bank: Any, mechanism: Any, asked: dict[str, Any], as_json: bool) -> None:

@@ -348,6 +348,10 @@ def plan(
         ),
     ] = False,
     seed: Annotated[int, typer.Option(help="For a repeatable plan; nothing private depends on it.")] = 0,
+    top_up: Annotated[
+        Path | None,
+        typer.Option(help="A release to be topped up to this epsilon: what the difference would gain."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan, for abcdp release --plan.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the candidates and the curve over epsilon.")] = None,
     memory: Memory = 4096,
@@ -385,6 +389,7 @@ def plan(
             truths=truths,
             seed=seed,
             progress=False if as_json else None,
+            tops_up=top_up,
         )
     if out:
         made.save(out)

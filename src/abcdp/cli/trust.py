@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,14 @@ def audit(
     noise_shape: NoiseShape = None,
     gaps: Gaps = False,
     norm: Norm = None,
+    top_up: Annotated[
+        bool,
+        typer.Option(
+            "--top-up",
+            help="Audit a chain of private summaries instead, each of which tops up the one before: of a twentieth, "
+            "a quarter and all of --epsilon.",
+        ),
+    ] = False,
     runs: Annotated[int, typer.Option(help="Runs of the shipped code on each of two neighbouring datasets.")] = 200_000,
     seconds: Annotated[float, typer.Option(help="Stop sampling after this time.")] = 60.0,
     bank: Annotated[
@@ -41,6 +50,7 @@ def audit(
 ) -> None:
     """Compute the privacy loss exactly, run the shipped code on neighbours, and say pass or broken (exit code 1)."""
     from abcdp.audit import audit as run
+    from abcdp.audit import audit_top_up
     from abcdp.bank import Bank
     from abcdp.privacy.unit import Unit
 
@@ -54,10 +64,12 @@ def audit(
         "gaps": gaps,
         "norm": norm,
     }
-    chosen = from_options(mechanism, options, usual={"accept": 1, "threshold": 0.5})
     check_results({plot: PICTURE_SIZE}, pictures=[plot])
-    result = run(
-        chosen,
+    if top_up:
+        audited: Any = partial(audit_top_up, from_options("private-summary", options).epsilon)
+    else:
+        audited = partial(run, from_options(mechanism, options, usual={"accept": 1, "threshold": 0.5}))
+    result = audited(
         bank=None if bank is None else Bank(bank),
         unit=None if unit is None else Unit.parse(unit),
         records=records,

@@ -83,7 +83,8 @@ def posterior(
     Of a list of releases there is one posterior. Those of one dataset share the sampling error of its records: each
     simulated dataset is compared with all of them at once, on any rung. Those of different datasets are independent
     given the parameters, and their likelihoods are multiplied, on the rung ``"local"``: weights and regressions have
-    none that could be.
+    none that could be. Of a chain of releases, each of which tops up the one before, the last is used: it holds all
+    that the others say.
 
     Parameters
     ----------

@@ -120,9 +120,10 @@ def datasets_of(
 ) -> tuple[Sources, list[Dataset]]:
     """Return releases with the names of their datasets, and all that was released of each dataset."""
     sources = Sources.of([loaded(one) for one in releases], datasets)
-    count = len(sources.releases)
-    used = [bank_of(one, bank) for one, bank in zip(sources.releases, _one_each(banks, count), strict=True)]
-    return sources, gathered(sources, used, _sizes(records, count))
+    count = len(releases)
+    given, sizes = _one_each(banks, count), _sizes(records, count)
+    used = [bank_of(one, given[number]) for one, number in zip(sources.releases, sources.numbers, strict=True)]
+    return sources, gathered(sources, used, [sizes[number] for number in sources.numbers])
 
 
 def _one_each(banks: Banks, count: int) -> list[Bank]:

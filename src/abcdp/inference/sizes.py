@@ -11,9 +11,10 @@ import math
 import numpy as np
 
 from abcdp.bank import Bank
+from abcdp.distance import SummaryDistance
 from abcdp.errors import AbcdpError
 from abcdp.inference.evidence import Noisy
-from abcdp.mechanisms.private_summary import SummaryCalibration
+from abcdp.mechanisms.private_summary import PrivateSummary, SummaryCalibration
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
 
@@ -36,23 +37,27 @@ def sizes_of(release: Release | NoisySummary, bank: Bank) -> tuple[int, ...]:
         most = max(least, known, 1) * _MOST
         return tuple(dict.fromkeys(round(x) for x in np.geomspace(least, most, 2 * _PRIVATE + 1)[1::2]))
     try:
-        here = _calibrated(release, bank, known)
-        guess = round(known * math.sqrt(here.mean_squared_error / _squared(release)))
-        for records in sorted(range(max(1, guess - _NEAR), guess + _NEAR + 1), key=lambda n: abs(n - guess)):
-            found = _calibrated(release, bank, records)
-            if (found.steps, found.law) == (summary.steps, summary.law):
-                return (records,)
+        for way, here in enumerate(_calibrated(release, bank, known)):
+            guess = round(known * math.sqrt(here.mean_squared_error / _squared(release)))
+            for records in sorted(range(max(1, guess - _NEAR), guess + _NEAR + 1), key=lambda n: abs(n - guess)):
+                found = _calibrated(release, bank, records)[way]
+                if (found.steps, found.law) == (summary.steps, summary.law):
+                    return (records,)
     except (AbcdpError, ArithmeticError):
         pass
     return ()
 
 
-def _calibrated(release: Release, bank: Bank, records: int) -> SummaryCalibration:
+def _calibrated(release: Release, bank: Bank, records: int) -> list[SummaryCalibration]:
+    """Return the integers of a release; of a top-up, which has those of an earlier one, all that it may have."""
+    mechanism, distance, unit = release.mechanism, bank.distance, release.guarantee.unit
+    if release.tops_up is not None and isinstance(mechanism, PrivateSummary) and isinstance(distance, SummaryDistance):
+        return mechanism.laplace_ways(distance, records=records, unit=unit)
     found = release.mechanism.calibrate(
         bank.distance, records=records, simulated=bank.records, unit=release.guarantee.unit
     )
     assert isinstance(found, SummaryCalibration)  # noqa: S101 - its release has a summary
-    return found
+    return [found]
 
 
 def _squared(release: Release) -> float:

@@ -23,12 +23,14 @@ from abcdp.ledger.errors import (
     NearCopyWarning,
     RequestBurnt,
 )
+from abcdp.ledger.top_ups import Earlier
 
 __all__ = [
     "Anchor",
     "BudgetExceeded",
     "Charge",
     "Dataset",
+    "Earlier",
     "Ledger",
     "LedgerClosed",
     "LedgerError",

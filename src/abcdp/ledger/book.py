@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from abcdp.ledger import copies
+from abcdp.ledger import copies, top_ups
 from abcdp.ledger import keys as key_file
 from abcdp.ledger.amount import Amount, Number
 from abcdp.ledger.anchor import Anchor, journal
@@ -27,6 +27,7 @@ from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, NearC
 from abcdp.ledger.keys import Keys
 from abcdp.ledger.state import Kind, State
 from abcdp.ledger.store import HOW_TO_MAKE_ONE, Store
+from abcdp.ledger.top_ups import Earlier
 from abcdp.privacy.unit import Unit
 
 FORMAT = 2
@@ -261,6 +262,16 @@ class Ledger:
         with self._reading() as chain:
             return chain.find(Kind.CHARGED, _request_key(name, request)) is not None
 
+    def earlier(self, name: str, digest: str, request: Mapping[str, Any]) -> Earlier:
+        """Return a stored result by the digest of its bytes, or raise unless this request may top it up, or has."""
+        with self._reading() as chain:
+            _registration(chain, name)
+            return top_ups.find(chain, name, digest, _request_key(name, request))
+
+    def check_integers(self, earlier: Earlier, integers: Iterable[int]) -> None:
+        """Raise unless these are the integers that the noise of an earlier result hides."""
+        top_ups.check_integers(self._keys, earlier, integers)
+
     def begin(
         self,
         name: str,
@@ -271,26 +282,47 @@ class Ledger:
         purpose: str = "",
         leaves: str = "",
         actor: str | None = None,
+        tops_up: Earlier | None = None,
     ) -> Charge | bytes:
         """Charge a dataset for a request, before anything is computed; for a request seen before, return its result.
 
-        `leaves` says in words what will leave. The charge is on disk when this returns; a refusal, such as
+        `leaves` says in words what will leave. Where it `tops_up` an earlier result, epsilon and delta are the cost of
+        the whole chain, of which the difference is charged. The charge is on disk when this returns; a refusal, such as
         :class:`BudgetExceeded`, charges nothing.
         """
         key = _request_key(name, request)
-        cost = Amount.charge(epsilon, delta)
         with self._appending() as chain:
             _registration(chain, name)
             if chain.find(Kind.CHARGED, key):
                 return _stored_result(chain, name, key)
+            cost = Amount.charge(epsilon, delta) if tops_up is None else tops_up.charge(epsilon, delta)
             _check_budget(name, cost, chain.state(name))
-            body = {"request": dict(request), "purpose": purpose, "leaves": leaves}
+            body: dict[str, Any] = {"request": dict(request), "purpose": purpose, "leaves": leaves}
+            if (None if tops_up is None else tops_up.digest) != request.get("tops_up"):
+                raise LedgerError("a request that tops up an earlier one names it by its digest; nothing was charged.")
+            if tops_up is not None:
+                top_ups.check_end(chain, tops_up, key)
+                chain.append(Kind.TOPPED, dataset=name, key=tops_up.request, body={"by": key}, actor=actor)
+                body["chain"] = tops_up.body()
             entry = chain.append(Kind.CHARGED, dataset=name, key=key, amount=cost, body=body, actor=actor)
         return Charge(name, key, entry.seq)
 
-    def finish(self, charge: Charge, result: bytes, *, left: str = "", actor: str | None = None) -> None:
-        """Keep the result of a charge, once; from now on :meth:`begin` returns it for the same request."""
-        body = {"result": base64.b64encode(result).decode(), "left": left}
+    def finish(
+        self,
+        charge: Charge,
+        result: bytes,
+        *,
+        left: str = "",
+        actor: str | None = None,
+        hides: tuple[Iterable[int], Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Keep the result of a charge, once; from now on :meth:`begin` returns it for the same request.
+
+        A result that can be topped up `hides` integers, to which a keyed commitment is written, beside public facts.
+        """
+        body: dict[str, Any] = {"result": base64.b64encode(result).decode(), "left": left}
+        if hides is not None:
+            body["top_up"] = top_ups.write_kept(self._keys, charge.request, *hides)
         with self._appending() as chain:
             self._check_open(chain, charge)
             chain.append(Kind.STORED, dataset=charge.dataset, key=charge.request, body=body, actor=actor)

@@ -20,7 +20,7 @@ from abcdp.ledger.amount import Amount
 from abcdp.ledger.anchor import Debit
 from abcdp.ledger.errors import LedgerError
 from abcdp.ledger.keys import Keys
-from abcdp.ledger.state import DEBITS, WHOLE, FaultError, Kind, Rules, State, after
+from abcdp.ledger.state import DEBITS, DOUBTED, WHOLE, FaultError, Kind, Rules, State, after
 
 START = "0" * 64
 OLDER = "entries"  # the table of format 1
@@ -188,6 +188,17 @@ class Chain:
     def find(self, kind: str, key: str) -> Entry | None:
         """Return the entry of that kind with that key."""
         return self._one(entries.select().where(entries.c.kind == kind, entries.c.key == key))
+
+    def results(self, dataset: str) -> Iterator[Entry]:
+        """Yield the entries of a dataset that hold results, unchecked."""
+        query = entries.select().where(entries.c.dataset == dataset, entries.c.kind == Kind.STORED)
+        for row in self._connection.execute(query.order_by(entries.c.seq)):
+            yield Entry(*row)
+
+    def doubted_since(self, seq: int) -> bool:
+        """Return whether the ledger was reconciled, or adopted on somebody's word, after an entry."""
+        query = sa.select(entries.c.seq).where(entries.c.kind.in_(DOUBTED), entries.c.seq > seq)
+        return self._connection.execute(query).first() is not None
 
     def registrations(self, *names: str) -> list[Entry]:
         """Return the entries that registered these datasets; without names, all of them."""

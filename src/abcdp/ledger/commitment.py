@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,15 @@ def commit_as_read(key: bytes, rows: FloatArray) -> str:
     """
     bits = plain_bits(rows)
     return _digest(key, "abcdp records as read", rows, bits[np.lexsort(bits.T)])
+
+
+def commit_integers(key: bytes, request: str, integers: Iterable[int]) -> str:
+    """Return a keyed digest of the integers that the noise of a request hides.
+
+    It belongs to its request: that two requests hide the same is nobody's to see.
+    """
+    text = ",".join(str(int(one)) for one in integers)
+    return hmac.new(key, f"abcdp integers {request}\n{text}".encode(), hashlib.sha256).hexdigest()
 
 
 def plain_bits(rows: FloatArray) -> IntArray:

@@ -58,6 +58,8 @@ def _details(entry: Entry) -> str:
     if entry.kind == Kind.CHARGED:
         request = values.get("request", {})
         name = request.get("request", "") if isinstance(request, dict) else ""
+        topped = request.get("tops_up", "") if isinstance(request, dict) else ""
+        parts += [f"tops up {topped[:16]}" if topped else ""]
         parts += [f"request {name}" if name else "", f"leaves: {values['leaves']}" if values.get("leaves") else ""]
     if entry.kind == Kind.STORED and values.get("left"):
         parts.append(f"left: {values['left']}")

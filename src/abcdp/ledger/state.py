@@ -17,6 +17,7 @@ class Kind:
     CHARGED = "charged"  # the digest of the request
     STORED = "stored"  # the result of a charge; that of its charge
     BURNT = "burnt"  # a charge whose run failed; that of its charge
+    TOPPED = "topped"  # a result that the charge after it replaces, once; that of the charge it belongs to
     RESERVED = "reserved"  # an amount held for a request that awaits approval; the digest of the request
     APPROVED = "approved"  # that of its reservation
     REFUSED = "refused"  # the same
@@ -32,6 +33,7 @@ class Kind:
 
 WHOLE = (Kind.CREATED, Kind.ADOPTED, Kind.RECONCILED)  # entries of the ledger as a whole
 DEBITS = (Kind.REGISTERED, Kind.CHARGED, Kind.LOST)
+DOUBTED = (Kind.ADOPTED, Kind.RECONCILED)  # after these nobody knows which results were topped up elsewhere
 _ENDED = (Kind.REFUSED, Kind.WITHDRAWN, Kind.EXPIRED)
 KINDS = frozenset(value for name, value in vars(Kind).items() if not name.startswith("_"))
 
@@ -115,6 +117,7 @@ class Rules:
         self._seen: set[tuple[str, str]] = set()
         self._charged: dict[str, str] = {}
         self._held: dict[str, tuple[str, Amount]] = {}
+        self._open: set[str] = set()  # the keys of results that can be topped up
 
     def apply(self, seq: int, kind: str, dataset: str, key: str, amount: Amount) -> State | None:
         """Take the next entry, or raise FaultError; return the state of its dataset, if it has one."""
@@ -129,6 +132,8 @@ class Rules:
             raise FaultError("its amount is below 0")
         if (kind in WHOLE) != (dataset == ""):
             raise FaultError(f"{kind} with the dataset {dataset!r}")
+        if kind in DOUBTED:
+            self._open.clear()
         if kind in WHOLE:
             return None
         held = self._request(kind, dataset, key, amount)
@@ -144,6 +149,12 @@ class Rules:
             other = Kind.BURNT if kind == Kind.STORED else Kind.STORED
             if (other, key) in self._seen:
                 raise FaultError("a charge that is both stored and burnt")
+        if kind == Kind.STORED:
+            self._open.add(key)
+        if kind == Kind.TOPPED:
+            if key not in self._open or self._charged[key] != dataset:
+                raise FaultError("a result is topped up that is none, is topped up already, or may be elsewhere")
+            self._open.remove(key)
         if kind == Kind.CHARGED:
             self._charged[key] = dataset
             return self._held.pop(key, (dataset, Amount()))[1]

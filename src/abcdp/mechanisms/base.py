@@ -22,7 +22,7 @@ from abcdp._common.checks import is_number, is_whole
 from abcdp.distance import Distance
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.grid import Grid
-from abcdp.mechanisms.outcome import Outcome
+from abcdp.mechanisms.outcome import Outcome, ReleasedSummary
 from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.privacy.unit import Unit
 
@@ -108,6 +108,18 @@ class Calibration(abc.ABC):
 
         Work and memory do not depend on what the integers are.
         """
+
+    @property
+    def can_be_topped_up(self) -> bool:
+        """Whether its noise can be made smaller later, at the difference of the costs: by :meth:`top_up`."""
+        return False
+
+    def top_up(self, stream: Stream, sampler: Sampler, earlier: Sequence[ReleasedSummary]) -> list[Outcome]:
+        """Replace earlier outcomes on the same integers, with less noise: drawn given theirs.
+
+        Work and memory depend neither on the integers nor on the noise that hides them.
+        """
+        raise MechanismError("this mechanism cannot replace what it has answered by less noise.")
 
 
 class ByDistance(Calibration):
@@ -195,6 +207,16 @@ class Mechanism(abc.ABC):
                 f"{self.kind} does not know. Nothing was charged. Release a private summary with it "
                 "(abcdp.PrivateSummary), or use a bank of the prior."
             )
+
+    def topped_up(self, before: Calibration, fresh: Calibration) -> Calibration:
+        """Return the integers with which this mechanism replaces a release, whose own are `before`: with less noise.
+
+        `fresh` are those it has by itself. A mechanism whose answer is not a sum of numbers and noise refuses.
+        """
+        raise MechanismError(
+            f"{self.kind} chooses draws and adds no noise to numbers, of which less could be drawn later: it tops up "
+            "nothing, and cannot be topped up. Release with abcdp.PrivateSummary(..., norm='l1')."
+        )
 
     @abc.abstractmethod
     def validate(self, outcome: Outcome, draws: int) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -33,6 +33,7 @@ from abcdp.distance import Contribution, Distance, MeanDistance, SummaryDistance
 from abcdp.errors import MechanismError
 from abcdp.mechanisms.base import (
     BySummary,
+    Calibration,
     Draws,
     Mechanism,
     Noise,
@@ -124,6 +125,16 @@ class SummaryCalibration(BySummary):
         ((steps, _),) = stream
         return [self._outcome(values) for values in steps + self.law.sample(sampler, runs, self.width)]
 
+    @property
+    def can_be_topped_up(self) -> bool:
+        return self.law.kind.indivisible is None
+
+    def top_up(self, stream: Stream, sampler: Sampler, earlier: Sequence[ReleasedSummary]) -> list[Outcome]:
+        ((steps, _),) = stream
+        (law,) = {one.law for one in earlier}
+        old = np.array([one.values for one in earlier], dtype=np.int64) - steps
+        return [self._outcome(values) for values in steps + self.law.given(sampler, old, law)]
+
     def noised(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return public summaries, such as the rows of a bank, with seeded noise of this size."""
         return self._released(np.zeros(self.width, dtype=np.int64)).noised(rows, rng)
@@ -167,7 +178,8 @@ class PrivateSummary(Mechanism):
     norm
         The noise: ``"l1"`` discrete Laplace, ``"box"`` noise that falls with the largest entry in units of how far it
         can move, ``"l2"`` discrete Gaussian (needs a delta). ``"auto"`` takes the one with the least mean squared
-        error, judged by public settings alone.
+        error, judged by public settings alone. Only a release with ``"l1"`` can be topped up later, at the difference
+        of the two epsilons: ``abcdp.release(..., tops_up=earlier)``.
     """
 
     epsilon: float
@@ -211,6 +223,34 @@ class PrivateSummary(Mechanism):
         check_cost(found, exact(self.epsilon))
         known = min(moves.best_known(self.epsilon, self.delta, float(ways[-1].two)) for moves in ways)
         return replace(found, over_best_known=found.mean_squared_error / known)
+
+    def topped_up(self, before: Calibration, fresh: Calibration) -> SummaryCalibration:
+        """Return the same grid, sensitivity and way of counting records with a smaller scale: nothing else may move."""
+        if not isinstance(before, SummaryCalibration) or not isinstance(fresh, SummaryCalibration):
+            raise MechanismError("a private summary tops up a private summary.")
+        if before.law.kind.indivisible is not None:
+            raise MechanismError(
+                f"{before.law.name} noise cannot be topped up: {before.law.kind.indivisible}. Only a private summary "
+                "with norm='l1' can be."
+            )
+        if self.norm != "l1":
+            raise MechanismError(
+                f"norm={self.norm!r}: noise is topped up by noise of its kind. Say norm='l1', as what is released will."
+            )
+        scale = math.ceil(before.sensitivity / exact(self.epsilon))
+        if scale >= before.scale:
+            raise MechanismError(
+                f"epsilon={self.epsilon!r} has no less noise than the release that it would replace: a top-up has a "
+                "larger epsilon than what it tops up."
+            )
+        found = replace(before, scale=scale)
+        check_cost(found, exact(self.epsilon))
+        known = fresh.mean_squared_error / fresh.over_best_known
+        return replace(found, over_best_known=found.mean_squared_error / known)
+
+    def laplace_ways(self, distance: SummaryDistance, *, records: int, unit: Unit) -> list[SummaryCalibration]:
+        """Return Laplace noise under each way in which records can become integers: a top-up has that of the first."""
+        return [self._laplace(moves) for moves in _ways(distance, records, unit, None)]
 
     @classmethod
     def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:

@@ -1,7 +1,8 @@
 """The owner's side: register records, then charge, run, store and hand out, in that order.
 
 Errors after registration depend on public facts alone: an error that depended on the records would be an answer about
-them.
+them. The exceptions are for the owner alone: records that are not those registered, and integers of a top-up that are
+not those released.
 """
 
 from __future__ import annotations
@@ -15,28 +16,21 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
+from abcdp._common.arrays import IntArray
 from abcdp._common.checks import is_number
-from abcdp._common.missing import CASE, NONE, Rules, in_words
+from abcdp._common.missing import Rules
 from abcdp.bank import Bank
-from abcdp.bank.failures import failures_and_where, too_many_failed
-from abcdp.errors import (
-    BankError,
-    DataError,
-    DataWarning,
-    DistanceError,
-    MechanismError,
-    SimulationWarning,
-    UnitError,
-    UnitWarning,
-)
+from abcdp.errors import DataError, DistanceError, MechanismError, UnitError, UnitWarning
 from abcdp.mechanisms import Calibration, Mechanism, check_known
 from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
+from abcdp.owner.checks import OTHER_UNIT, check_columns, check_failures, check_missing, check_names, say_whom
 from abcdp.owner.reading import Reading, check_missing_said
 from abcdp.owner.records import PrivateData, read_records
+from abcdp.owner.top_up import TopUp, check_drawable, digest_of, facts, topped_up
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Sampler
-from abcdp.privacy.totals import doubt_of_names, doubt_of_order, word_of_totals
+from abcdp.privacy.totals import doubt_of_names, word_of_totals
 from abcdp.privacy.unit import Unit
 from abcdp.releases.assemble import assemble, guarantee_of
 from abcdp.releases.release import Release
@@ -44,18 +38,13 @@ from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
 
 if TYPE_CHECKING:
-    from abcdp.ledger import Charge, Dataset, Ledger
+    from abcdp.ledger import Charge, Dataset, Earlier, Ledger
 
 NoiseName = Literal["opendp", "fast"]
 _SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
 _CHARGED = (
     "This request was charged before that, and a charge is never taken back. Ask the same again: what is stored by now "
     "is handed out and costs nothing. Where nothing is, fresh noise needs a new name for the request, which is charged."
-)
-
-_OTHER_UNIT = (
-    "The unit of a registration stays: for another one register in a new ledger, before anything is released. Then "
-    "close the dataset here (abcdp ledger close): its budget for the same people can be spent otherwise."
 )
 
 
@@ -153,7 +142,7 @@ def register(
     )
     doubt = doubt_of_names(unit, dataset, description, *sorted(reading.spoken_of), *records.names)
     if doubt is not None:
-        warnings.warn(f"dataset {dataset!r} is registered, but {doubt} {_OTHER_UNIT}", UnitWarning, stacklevel=2)
+        warnings.warn(f"dataset {dataset!r} is registered, but {doubt} {OTHER_UNIT}", UnitWarning, stacklevel=2)
     return found
 
 
@@ -224,6 +213,7 @@ def release(
     allow_failed: bool = False,
     purpose: str = "",
     actor: str | None = None,
+    tops_up: Any = None,
 ) -> Release:
     """Answer a bank of simulations with a private release, and charge the ledger for it.
 
@@ -241,8 +231,8 @@ def release(
         Names the request. The same request returns the stored bytes again and costs nothing; fresh noise needs a new
         name and is a new charge.
     noise
-        ``"opendp"``, OpenDP's sampler wherever it has one that serves (not for box and Gumbel noise), or ``"fast"``,
-        the vectorised one; both are exact.
+        ``"opendp"``, OpenDP's sampler wherever it has one that serves (not for box and Gumbel noise, nor for top-ups),
+        or ``"fast"``, the vectorised one; both are exact.
     columns, dates, categories, separator, decimal
         How the file is read. What the registration said is in the ledger and holds here too: nothing need be said
         again, and dates and categories cannot be read otherwise.
@@ -255,6 +245,10 @@ def release(
     allow_failed
         Whether a bank will do of which more than a fifth of the draws failed; it is refused otherwise, before the
         charge. What was charged already is handed out all the same.
+    tops_up
+        An earlier release of this ledger (or its file, or its digest) that this one replaces, with less noise on the
+        same numbers: the noise is drawn given the old one, so that both together cost what this one costs, and only the
+        difference is charged. For private summaries with ``norm="l1"``; each release once, the last of a chain.
 
     See Also
     --------
@@ -262,38 +256,42 @@ def release(
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
-    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most)
-    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}
-    _check_failures(bank, allow_failed or book.charged_before(dataset, asked))
-    _say_whom(bank, admitted.entry.unit)
+    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most, request, tops_up)
+    answered = book.charged_before(dataset, admitted.asked)
+    check_failures(bank, allow_failed or answered)
+    say_whom(bank, admitted.entry.unit)
     said, registered = (
         Reading.said(columns, dates, categories, separator, decimal),
         Reading.from_json(admitted.entry.reading),
     )
     said.check_registered(registered, dataset)
     records = read_records(data, said, registered)
-    _check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
+    check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
+    hidden = None if answered else _same_integers(book, bank, records, admitted)
 
     _reached("before the charge")
     charge = book.begin(
         dataset,
-        asked,
-        exact(admitted.guarantee.epsilon),
-        exact(admitted.guarantee.delta),
+        admitted.asked,
+        *admitted.cost,
         purpose=purpose,
         leaves=admitted.leaves,
         actor=actor,
+        tops_up=admitted.earlier,
     )
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
     try:
         _reached("after the charge")
         with _burning(book, charge, actor):
-            result = _run(bank, records, mechanism, admitted, request, noise).to_bytes()
+            if hidden is None and admitted.calibration.can_be_topped_up:
+                hidden = execute.hidden_integers(bank, records, admitted.calibration)
+            result = _run(bank, records, hidden, mechanism, admitted, noise).to_bytes()
             made = Release.from_bytes(result)  # what nobody could read is not stored
         _reached("before storing")
-        book.finish(charge, result, left=admitted.leaves, actor=actor)
+        hides = None if hidden is None else (hidden.tolist(), facts(bank, admitted.calibration))
+        book.finish(charge, result, left=admitted.leaves, actor=actor, hides=hides)
         _reached("after storing")
         return made
     except BaseException as error:
@@ -345,21 +343,22 @@ def preview(
     memory: int = execute.MEMORY,
     at_most: float | None = None,
     allow_failed: bool = False,
+    tops_up: Any = None,
 ) -> Preview:
     """Return what :func:`release` would promise, cost and let out; no record is read and nothing is charged.
 
     What is said of the file is compared with the registration, as a release does.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
-    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most)
+    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, "", tops_up)
     said = Reading.said(columns, dates, categories, separator, decimal)
     said.check_registered(Reading.from_json(admitted.entry.reading), dataset)
-    _check_failures(bank, allow_failed)
-    _say_whom(bank, admitted.entry.unit)
+    check_failures(bank, allow_failed)
+    say_whom(bank, admitted.entry.unit)
     return Preview(
         guarantee=admitted.guarantee,
-        epsilon=exact(admitted.guarantee.epsilon),
-        delta=exact(admitted.guarantee.delta),
+        epsilon=admitted.price[0],
+        delta=admitted.price[1],
         left_epsilon=admitted.entry.left_epsilon,
         left_delta=admitted.entry.left_delta,
         leaves=admitted.leaves,
@@ -372,121 +371,95 @@ class _Admitted:
     """A request that may be charged: its dataset, its integers and sampler, what it promises and what leaves."""
 
     entry: Dataset
+    asked: Mapping[str, Any]
     calibration: Calibration
     sampler: Sampler
     guarantee: Guarantee
     leaves: str
     numbers: int
+    top_up: TopUp | None = None
+
+    @property
+    def earlier(self) -> Earlier | None:
+        """The release that is to be replaced, as the ledger knows it."""
+        return None if self.top_up is None else self.top_up.earlier
+
+    @property
+    def cost(self) -> tuple[Fraction, Fraction]:
+        """What this costs, with all that it replaces: of a chain exactly what its last noise loses."""
+        epsilon = exact(self.guarantee.epsilon) if self.top_up is None else self.calibration.epsilon
+        return epsilon, exact(self.guarantee.delta)
+
+    @property
+    def price(self) -> tuple[Fraction, Fraction]:
+        """What is charged: the cost, less what the replaced releases have paid."""
+        return self.cost if self.earlier is None else self.earlier.difference(*self.cost)
+
+
+def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: _Admitted) -> IntArray | None:
+    """Return the integers that a release to be replaced hides, once the ledger knows them again; None without one.
+
+    What is refused here depends on the records, through how a machine rounds them: the refusal is for the owner, as is
+    that of records which are not those registered, and comes before the charge (``docs/threats.md``).
+    """
+    if admitted.earlier is None:
+        return None
+    hidden = execute.hidden_integers(bank, records, admitted.calibration)
+    book.check_integers(admitted.earlier, hidden.tolist())
+    return hidden
 
 
 def _admission(
-    bank: Bank, mechanism: Mechanism, book: Ledger, dataset: str, noise: str, memory: int, at_most: float | None
+    bank: Bank,
+    mechanism: Mechanism,
+    book: Ledger,
+    dataset: str,
+    noise: str,
+    memory: int,
+    at_most: float | None,
+    request: str,
+    tops_up: Any,
 ) -> _Admitted:
     """Return a request as it will be charged and run, or refuse it: by public facts alone."""
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
-    _check_columns(bank, entry)
-    _check_missing(bank, entry)
-    _check_price(mechanism, at_most)
+    check_columns(bank, entry)
+    check_missing(bank, entry)
+    asked, top_up = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}, None
+    if tops_up is not None:
+        asked["tops_up"] = digest_of(tops_up)
+        top_up = topped_up(book, asked, bank, mechanism, entry, calibration)
+        calibration = top_up.calibration
     sampler = _source(noise, calibration)
+    if top_up is not None:
+        check_drawable(sampler, top_up)
     execute.check_memory(bank, memory, calibration)
     bank.verify()
     totals = word_of_totals((entry.name, entry.description, *sorted(Reading.from_json(entry.reading).spoken_of)))
     guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit, totals=totals is not None)
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
-    return _Admitted(
-        entry=entry, calibration=calibration, sampler=sampler, guarantee=guarantee, leaves=leaves, numbers=numbers
+    admitted = _Admitted(
+        entry=entry,
+        asked=asked,
+        calibration=calibration,
+        sampler=sampler,
+        guarantee=guarantee,
+        leaves=leaves,
+        numbers=numbers,
+        top_up=top_up,
     )
+    _check_price(admitted.price[0], at_most)
+    return admitted
 
 
-def _check_columns(bank: Bank, entry: Dataset) -> None:
-    """Raise where records and simulations have other columns, or the same with another origin or other levels."""
-    reading = Reading.from_json(entry.reading)
-    _check_names(bank, reading.columns, entry.name)
-    there = bank.header.column_names
-    if there and (unknown := sorted({*reading.dates, *reading.categories} - set(there))):
-        raise DataError(
-            f"dataset {entry.name!r} was registered with a column {unknown[0]!r}; the bank's simulations have the "
-            f"columns {', '.join(there)}. Nothing was charged. Ask for a bank with the columns of the dataset."
-        )
-    said = bank.distance.columns_said()
-    if other := reading.disagreement(said):
-        raise DataError(
-            f"dataset {entry.name!r}, as it was registered: {other}. Nothing was charged. Ask for a bank whose Table "
-            "says the same of it."
-        )
-    if doubt := reading.unsaid(said):
-        warnings.warn(f"dataset {entry.name!r}, as it was registered: {doubt}.", DataWarning, stacklevel=4)
-
-
-def _check_names(bank: Bank, here: tuple[str, ...], dataset: str) -> None:
-    """Raise where the columns of records and simulations have names, and others: nothing else would notice it."""
-    there = bank.header.column_names
-    if here and there and here != there:
-        raise DataError(
-            f"dataset {dataset!r} has the columns {', '.join(here)}, the bank's simulations {', '.join(there)}. "
-            "Nothing was charged. Ask for a bank with these columns in this order."
-        )
-
-
-def _check_missing(bank: Bank, entry: Dataset) -> None:
-    """Raise where an empty cell stands for one thing in a dataset and for another in the simulations."""
-    rules = Reading.from_json(entry.reading).missing
-    if not rules:
-        if bank.header.missing or bank.distance.missing_columns():
-            raise DataError(
-                f"dataset {entry.name!r} was registered before abcdp asked what an empty cell stands for, and the bank "
-                "has a rule for them. Nothing was charged. Ask for a bank whose simulations have no empty cells and "
-                "whose distance counts none."
-            )
-        warnings.warn(
-            f"dataset {entry.name!r} was registered before abcdp asked what an empty cell stands for: if there are "
-            "any, each counts as the lowest value of its column. Where that is not meant, close the dataset and "
-            "register the records with missing= in a new ledger, with no more than is left of their budget here.",
-            DataWarning,
-            stacklevel=4,
-        )
-        rules = (NONE,) * bank.columns
-    for column, (here, there) in enumerate(zip(rules, bank.missing, strict=True)):
-        if here in (there, NONE) or (there == NONE and here != CASE):
-            continue
-        names = Reading.from_json(entry.reading).columns
-        label = repr(names[column]) if names else str(column + 1)
-        raise DataError(
-            f"empty cells of column {label} {in_words(here)} where dataset {entry.name!r} was registered; in the "
-            f"bank's simulations they {in_words(there)}. Nothing was charged. Ask for a bank of a "
-            "Model(..., missing=...) that says the same."
-        )
-
-
-def _check_failures(bank: Bank, allow_failed: bool) -> None:
-    """Say that many draws of a bank failed and where, or refuse it: all of it is public, and an answer is paid for."""
-    failed = failures_and_where(bank)
-    if failed is None:
-        return
-    if too_many_failed(bank) and not allow_failed:
-        raise BankError(
-            f"{failed} Nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True "
-            "(--allow-failed) where this one will do."
-        )
-    warnings.warn(f"{failed} What is released knows nothing of where they fail.", SimulationWarning, stacklevel=3)
-
-
-def _say_whom(bank: Bank, unit: Unit) -> None:
-    """Say that one whole record of a series may not be whom the owner means."""
-    doubt = doubt_of_order(unit, bank.distance.ordered)
-    if doubt is not None:
-        warnings.warn(f"{doubt} {_OTHER_UNIT}", UnitWarning, stacklevel=3)
-
-
-def _check_price(mechanism: Mechanism, at_most: float | None) -> None:
+def _check_price(epsilon: Fraction, at_most: float | None) -> None:
     if at_most is None:
         return
     if not is_number(at_most) or not 0 < at_most < math.inf:
         raise MechanismError(f"at_most={at_most!r}: the largest epsilon that this may cost, a number above 0.")
-    if exact(mechanism.epsilon) > exact(at_most):
+    if epsilon > exact(at_most):
         raise MechanismError(
-            f"the mechanism costs epsilon={mechanism.epsilon!r}, above at_most={at_most!r}; nothing was charged. Allow "
+            f"the mechanism costs epsilon={float(epsilon)!r}, above at_most={at_most!r}; nothing was charged. Allow "
             "more, or choose a mechanism that costs less."
         )
 
@@ -525,12 +498,19 @@ def _source(noise: str, calibration: Calibration) -> Sampler:
 
 
 def _run(
-    bank: Bank, records: PrivateData, mechanism: Mechanism, admitted: _Admitted, request: str, noise: str
+    bank: Bank,
+    records: PrivateData,
+    hidden: IntArray | None,
+    mechanism: Mechanism,
+    admitted: _Admitted,
+    noise: str,
 ) -> Release:
-    outcome = execute.answer(bank, records, admitted.calibration, admitted.sampler)
+    earlier = None if admitted.top_up is None else admitted.top_up.summary
+    outcome = execute.answer(bank, records, admitted.calibration, admitted.sampler, hidden, earlier)
     _reached("after the noise")
-    name = admitted.entry.name
-    return assemble(bank, mechanism, outcome, admitted.guarantee, dataset=name, request=request, noise=noise)
+    name, request, replaced = admitted.entry.name, admitted.asked["request"], admitted.asked.get("tops_up")
+    guarantee = admitted.guarantee
+    return assemble(bank, mechanism, outcome, guarantee, dataset=name, request=request, noise=noise, tops_up=replaced)
 
 
 def _reached(step: str) -> None:

@@ -138,6 +138,12 @@ ASK = (
 )
 
 
+LATER = (
+    "Whoever may want less noise later says norm='l1': only such a private summary can be topped up, for the "
+    "difference of the two epsilons."
+)
+
+
 NARROWED = (
     "The bank is narrowed: data like those of the first release were pretended, and errors are in units of what that "
     "release left open (the spread of the draws around its answer), not of the prior."

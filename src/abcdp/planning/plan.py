@@ -47,7 +47,7 @@ from abcdp.learning.learn import bank_with, learned_from, weak_summary
 from abcdp.learning.learned import Learned
 from abcdp.mechanisms import Mechanism, PrivateSummary, mechanism_from_json
 from abcdp.mechanisms.base import LARGEST_BUDGET, SMALLEST_BUDGET
-from abcdp.planning.advice import ASK, NARROWED, advice, gains, target_error, which_bank
+from abcdp.planning.advice import ASK, LATER, NARROWED, advice, gains, target_error, which_bank
 from abcdp.planning.search import (
     Candidate,
     Errors,
@@ -296,6 +296,7 @@ def plan(
     truths: int = 100,
     seed: int = 0,
     progress: bool | None = None,
+    tops_up: Any = None,
 ) -> Plan:
     """Try mechanisms and their settings on pretended observations and choose the one with the least error.
 
@@ -331,6 +332,9 @@ def plan(
         The number of pretended observations to choose by; as many others measure the chosen.
     seed
         For a repeatable plan; nothing private depends on it.
+    tops_up
+        An earlier release (or its file) that is to be topped up to `epsilon`: the plan compares the error to expect
+        now with that of a private summary with ``norm="l1"`` at `epsilon` and more, of which the difference is paid.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
     records = bank.records if records is None else records
@@ -348,6 +352,13 @@ def plan(
     if whom is not None:
         warnings.warn(whom, UnitWarning, stacklevel=2)
     draws = Draws(bank)
+    if tops_up is not None:
+        from abcdp.planning.top_up import plan_top_up  # which makes a plan too
+
+        about = {"region": {name: (float(low), float(high)) for name, (low, high) in (region or {}).items()}}
+        observed = simulated_datasets(draws, 2 * truths, region=region or {}, model=model, records=records, seed=seed)
+        given: dict[str, Any] = {"records": records, "goal": goal, "seed": seed, "progress": progress, "about": about}
+        return plan_top_up(bank, tops_up, epsilon, unit, observed, **given)
     fitted = (
         _learned_summary(bank, epsilon, delta, unit, records, seed, progress) if learn and menu.summarises else None
     )
@@ -400,6 +411,7 @@ def plan(
             *gains(rivals, epsilon, bank.header.width, fitted),
             *([] if doubt is None else [doubt[0].upper() + doubt[1:]]),
             *([NARROWED] if bank.narrowed else []),
+            *([LATER] if best.mechanism.answers == "summary" else []),
             which_bank(best.learned, bank.digest, None if learned_to is None else shown(str(learned_to))),
             *([ASK] if too_many_failed(bank) else []),
         ),

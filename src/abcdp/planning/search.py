@@ -254,7 +254,11 @@ class Search:
 
     def measured(self, chosen: Sequence[Candidate]) -> list[Candidate]:
         """Return what to expect of candidates that were chosen by their errors."""
-        return self._run(self.second, [c.setting for c in chosen], _FITS_MEASURED)
+        return self.measure([c.setting for c in chosen])
+
+    def measure(self, settings: Sequence[Setting]) -> list[Candidate]:
+        """Return what to expect of settings that nobody chose by their errors."""
+        return self._run(self.second, settings, _FITS_MEASURED)
 
     def without_noise(self, accepts: Sequence[int]) -> Candidate | None:
         """Return the best candidate of a budget so large that noise plays no part: what privacy is compared with."""

@@ -21,6 +21,7 @@ class Laplace(NoiseLaw):
     shape = "laplace"
     name = "Laplace"
     kernel: ClassVar[tuple[int, float] | None] = (1, -1.0)
+    indivisible: ClassVar[str | None] = None
 
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:
         """Return minus the sum of the entries' sizes."""
@@ -53,6 +54,10 @@ class Laplace(NoiseLaw):
         """Return independent entries."""
         return sampler.laplace(scale, count * width).reshape(count, width)
 
+    def given(self, sampler: Sampler, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return entries that are independent given theirs: see ``docs/proofs/top_up.md``."""
+        return sampler.laplace_given(old.ravel(), before, scale).reshape(old.shape)
+
 
 class Geometric(Laplace):
     """Laplace's law on whole numbers alone, as others publish counts with it: the difference of two geometric numbers.
@@ -83,6 +88,7 @@ class Gaussian(NoiseLaw):
     shape = "gaussian"
     name = "Gaussian"
     norm = "L2"
+    indivisible = "on whole numbers it is a sum of smaller noise of its kind and more for odd ratios of variances alone"
     kernel: ClassVar[tuple[int, float] | None] = (2, -0.5)
 
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:
@@ -118,6 +124,7 @@ class Box(NoiseLaw):
     shape = "box"
     name = "box"
     norm = "largest entry"
+    indivisible = "its transform vanishes, so that it is no sum of smaller noise of its kind and something independent"
     kernel: ClassVar[tuple[int, float] | None] = (0, -1.0)
 
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:

@@ -44,6 +44,12 @@ class Sampler(Protocol):
     def gumbel(self, values: IntArray, scale: int, count: int, runs: int) -> IntArray:
         """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising."""
 
+    def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return Laplace draws of `scale` given that, with independent noise on top, they make `old` of `before`.
+
+        Old draws are as private as what they hide: time and memory do not depend on them.
+        """
+
 
 def check_scale(scale: int) -> None:
     """Refuse a scale that is not a whole number of grid steps, or at which a draw might overflow."""
@@ -51,6 +57,16 @@ def check_scale(scale: int) -> None:
         raise NoiseError(f"scale={scale!r}: the scale of integer noise is a Python int of at least 1; round it up.")
     if scale > LARGEST_SCALE:
         raise NoiseError(f"scale={scale} exceeds {LARGEST_SCALE}, beyond which noise may overflow: use a coarser grid.")
+
+
+def check_scales(before: int, scale: int) -> None:
+    """Refuse scales between which no noise can be drawn: a later one is smaller, and by enough to count."""
+    check_scale(before)
+    check_scale(scale)
+    if scale >= before:
+        raise NoiseError(f"scale={scale} after {before}: noise is topped up to a smaller scale; ask for more epsilon.")
+    if before * scale > LARGEST_SCALE * (before - scale):
+        raise NoiseError(f"scale={scale} after {before}: too close to be told apart by draws; ask for more epsilon.")
 
 
 def check_width(rows: FloatArray, numbers: int) -> None:
@@ -81,6 +97,9 @@ class NoiseLaw(ABC):
     """Where the log density is a factor times the sum of the sizes of entries in units of the scale (order 1), the sum
     of their squares (2) or the largest (0): that order and that factor, so that compiled loops can do it."""
 
+    indivisible: ClassVar[str | None] = "nobody has shown that it is a sum of smaller noise of its kind and more"
+    """Why noise of this kind cannot be made smaller afterwards; None where :meth:`given` does it."""
+
     @abstractmethod
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:
         """Return the log density of each row of noise, up to a constant; exact for whole numbers too."""
@@ -96,6 +115,14 @@ class NoiseLaw(ABC):
     @abstractmethod
     def sample(self, sampler: Sampler, scale: int, count: int, width: int) -> IntArray:
         """Return `count` vectors of `width` whole numbers, a row each, made exactly from what a sampler draws."""
+
+    def given(self, sampler: Sampler, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return vectors of a smaller scale given those of the scale `before` that they make with more noise on top.
+
+        The old ones, a row each, are then a post-processing of the new ones, so that both together cost what the new
+        ones cost. What depends on the scales alone is refused for no rows as well: whoever pays asks that before.
+        """
+        raise LawError(f"{self.name} noise cannot be topped up: {self.indivisible}.")
 
     def log_pmf(self, k: FloatArray, scale: float) -> FloatArray:
         """Return log P(X = k) of one entry; the logarithms take real arguments too, so that sums can be integrals."""
@@ -222,6 +249,12 @@ class Law:
     def sample(self, sampler: Sampler, count: int, width: int) -> IntArray:
         """Return `count` vectors of `width` whole numbers, a row each, exactly of this law."""
         return self.kind.sample(sampler, self._steps, count, width)
+
+    def given(self, sampler: Sampler, old: IntArray, before: Law) -> IntArray:
+        """Return vectors of this law given those of the law `before`, a row each, that hide the same numbers."""
+        if before.shape != self.shape:
+            raise LawError(f"{before.name} noise cannot be topped up by {self.name} noise: both are of one kind.")
+        return self.kind.given(sampler, old, before._steps, self._steps)
 
     def size(self, move: IntArray) -> int:
         """Return how large a move of whole numbers is in the norm of this law."""

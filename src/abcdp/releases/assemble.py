@@ -19,8 +19,9 @@ def assemble(
     dataset: str,
     request: str,
     noise: str,
+    tops_up: str | None = None,
 ) -> Release:
-    """Return the release of an outcome."""
+    """Return the release of an outcome; `tops_up` is the digest of the release that it replaces."""
     return Release(
         dataset=dataset,
         request=request,
@@ -36,6 +37,7 @@ def assemble(
         gaps=tuple(map(int, outcome.gaps)),
         gap_step=float(outcome.gap_step),
         summary=outcome.summary,
+        tops_up=tops_up,
     )
 
 

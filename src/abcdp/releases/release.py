@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -117,9 +118,10 @@ class Release:
     no accepted rows. Where the mechanism releases gaps, `gaps` says for each accepted row how many steps of `gap_step`
     it was below the noisy threshold. It holds no distance, no noise, no time.
 
-    `description`, `date`, `tops_up` and `signature` are words that a file may hold; they are kept as they stand, and
-    nothing here writes, reads or checks them. `format` is that of the file: a release of format 1 stays one, byte for
-    byte, unless it has been given what that format cannot say.
+    `tops_up` is the :attr:`digest` of an earlier release that this one replaces: the noise of both is that of one
+    mechanism, and together they have the guarantee of this one. `description`, `date` and `signature` are words that a
+    file may hold; they are kept as they stand, and nothing here writes, reads or checks them. `format` is that of the
+    file: a release of format 1 stays one, byte for byte, unless it has been given what that format cannot say.
     """
 
     dataset: str
@@ -147,6 +149,11 @@ class Release:
     def seeded(self) -> bool:
         """Whether its noise can be repeated: then it was an experiment on public data and protects nobody."""
         return self.noise == "seeded"
+
+    @property
+    def digest(self) -> str:
+        """The name of its bytes, by which a later release says that it tops this one up."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     @property
     def outcome(self) -> Outcome:

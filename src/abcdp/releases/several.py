@@ -1,7 +1,8 @@
 """Several releases that are read together: which of them are of one dataset, and what they promise in all.
 
 Releases of the same records share their sampling error, those of different ones are independent given the parameters:
-to take one for the other is a wrong answer, so the grouping is said in words wherever one is given.
+to take one for the other is a wrong answer, so the grouping is said in words wherever one is given. A release that is
+topped up by another of the list is left out: its noise is that of the later one and more, and says nothing beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from abcdp.errors import ReleaseError
@@ -31,6 +33,10 @@ class Sources:
 
     releases: tuple[Source, ...]
     names: tuple[str, ...]
+    replaced: tuple[str, ...] = ()
+    """In words which releases were left out, being topped up by others."""
+    numbers: tuple[int, ...] = ()
+    """The places of the releases in the list that was given."""
 
     @classmethod
     def of(cls, releases: Sequence[Source], datasets: Sequence[str] | None = None) -> Sources:
@@ -53,7 +59,7 @@ class Sources:
                     "with abcdp.PrivateSummary."
                 )
         if datasets is None:
-            sources = cls(tuple(releases), tuple(_name_of(one, number) for number, one in enumerate(releases)))
+            sources = cls._lasts(releases, tuple(_name_of(one, number) for number, one in enumerate(releases)))
             sources._check_units()
             return sources
         names = tuple(datasets) if isinstance(datasets, list | tuple) else ()
@@ -62,7 +68,18 @@ class Sources:
                 f"datasets={datasets!r}: a name for each of the {len(releases)} releases, equal ones for releases of "
                 "the same records."
             )
-        return cls(tuple(releases), names)
+        return cls._lasts(releases, names)
+
+    @classmethod
+    def _lasts(cls, releases: Sequence[Source], names: tuple[str, ...]) -> Sources:
+        """Return the releases that no other one of the list tops up."""
+        later = _topped_up(releases, names)
+        kept = tuple(number for number in range(len(releases)) if number not in later)
+        said = tuple(
+            f"release {number + 1} of {names[number]!r} is replaced by release {by + 1}, which tops it up"
+            for number, by in later.items()
+        )
+        return cls(tuple(releases[number] for number in kept), tuple(names[number] for number in kept), said, kept)
 
     def _check_units(self) -> None:
         for name, group in self.groups.items():
@@ -99,7 +116,7 @@ class Sources:
         if len(groups) > 1:
             names = ", ".join(map(repr, groups))
             several.append(f"the datasets {names} have different records, independent given the parameters")
-        return "; ".join(several)
+        return "; ".join([*several, *self.replaced])
 
     @property
     def total(self) -> tuple[float, float] | None:
@@ -147,6 +164,47 @@ class Sources:
     @property
     def _pairs(self) -> tuple[tuple[str, Source], ...]:
         return tuple(zip(self.names, self.releases, strict=True))
+
+
+def _topped_up(releases: Sequence[Source], names: Sequence[str]) -> dict[int, int]:
+    """Return which releases of a list are topped up by which others; raise where the list leaves that open."""
+    digests = {one.digest: number for number, one in enumerate(releases) if isinstance(one, Release)}
+    later: dict[int, int] = {}
+    first = list(range(len(releases)))  # of the part of its chain that is in the list
+    for number, one in enumerate(releases):
+        before = digests.get(getattr(one, "tops_up", None) or "")
+        if before is None:
+            continue
+        if before in later or names[before] != names[number] or not _same_grid(releases[before], one):
+            raise ReleaseError(
+                f"release {number + 1} says that it tops up release {before + 1}, which is of another dataset or grid, "
+                "or topped up already: one of them was edited."
+            )
+        later[before], first[number] = number, before
+    for number, other in combinations(set(range(len(releases))) - set(later), 2):
+        heads = [releases[_head(first, one)] for one in (number, other)]
+        cut = any(getattr(one, "tops_up", None) is not None for one in heads)
+        if cut and names[number] == names[other] and _same_grid(*heads):
+            raise ReleaseError(
+                f"releases {number + 1} and {other + 1} of {names[number]!r} may be of one chain, of which a release "
+                "that was topped up on the way is not in the list: their noise is not independent then. Give the last "
+                "release of a chain alone, or all of them."
+            )
+    return later
+
+
+def _head(first: Sequence[int], number: int) -> int:
+    """Return where the chain of a release begins in a list."""
+    while first[number] != number:
+        number = first[number]
+    return number
+
+
+def _same_grid(one: Source, other: Source) -> bool:
+    first, second = (getattr(release, "summary", None) for release in (one, other))
+    return (
+        first is not None and second is not None and (first.steps, first.law.shape) == (second.steps, second.law.shape)
+    )
 
 
 def _name_of(one: Source, number: int) -> str:

@@ -45,6 +45,8 @@ def report_of_several(
     Of several datasets the answer of each alone stands beside the pooled one; of one dataset that of each release.
     """
     sources, found = datasets_of(releases, bank, datasets, records)
+    # without those that others top up
+    bank, records = ([_each(value, len(releases))[k] for k in sources.numbers] for value in (bank, records))
     given: dict[str, Any] = {"shared": shared, "own": own, "datasets": list(sources.names), "records": records}
     tree, doubts = posterior_and_doubts(list(sources.releases), bank, **given, model=model)
     alone = []

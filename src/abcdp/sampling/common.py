@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from abcdp._common.arrays import FloatArray, IntArray
+from abcdp.errors import NoiseError
 from abcdp.privacy.noise_law import Law
 
 
@@ -56,6 +57,10 @@ class CommonNoise:
         self._call += 1
         keys = values + scale * np.log(hazards.reshape(runs, len(values)))
         return np.sort(np.argpartition(keys, min(count, len(values)) - 1, axis=1)[:, :count], axis=1)
+
+    def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        """Refuse: the law of topped-up noise is that of fresh noise, which is what comparisons draw."""
+        raise NoiseError("comparisons draw fresh noise, of which topped-up noise has the law; nothing is topped up.")
 
     def _whole(self, which: int, scale: int, size: int) -> IntArray:
         return (self._pairs(size)[:, which] * scale).astype(np.int64)  # which rounds numbers above 0 down

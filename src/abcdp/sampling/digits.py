@@ -6,19 +6,22 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp.privacy.laws import Box
-from abcdp.privacy.noise_law import REACH
+from abcdp.privacy.noise_law import REACH, check_scales
 from abcdp.sampling.gumbel import smallest_of_each
 from abcdp.sampling.words import BITS, BLOCK, WORDS, Words, check_draws, fill, system_words
 
 # Chances that are computed as floats are right within far less than this.
 _NEAR = 1e-9
+
+Chance = TypeVar("Chance", Fraction, Decimal)
 
 
 class DigitNoise(ABC):
@@ -55,6 +58,10 @@ class DigitNoise(ABC):
         """Return the places of the `count` smallest of values less Gumbel noise, a row per run, places rising."""
         return smallest_of_each(self._words, values, scale, count, runs)
 
+    def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return Laplace draws of `scale` given that, with independent noise on top, they make `old` of `before`."""
+        return smaller_laplace(self._words, old, before, scale)
+
     @abstractmethod
     def _words(self, count: int) -> Words:
         """Return independent uniform 16-bit words."""
@@ -73,16 +80,22 @@ class FastNoise(DigitNoise):
 
 
 @lru_cache(maxsize=64)
-def _thresholds(scale: int) -> Words:
+def _thresholds(scale: int | Fraction) -> Words:
     """Return the digits' probabilities, lowest digit first: one row of words each, most significant word first.
 
     340 decimal digits, where 2^1024 has 309, leave an error far below one unit of the last bit before the cut.
     """
-    digits = (REACH * scale - 1).bit_length()
+    digits = (math.ceil(REACH * scale) - 1).bit_length()
+    top, bottom = scale.numerator, scale.denominator
     with localcontext(Context(prec=340)):
-        chances = [1 / (1 + (Decimal(1 << j) / scale).exp()) for j in range(digits)]
-        cut = b"".join(int(chance * (1 << BITS)).to_bytes(BITS // 8, "big") for chance in chances)
-    table = np.frombuffer(cut, dtype=">u2").astype(np.uint16).reshape(digits, WORDS)
+        chances = [1 / (1 + (Decimal(bottom << j) / top).exp()) for j in range(digits)]
+        return _cut(chances)
+
+
+def _cut(chances: list[Decimal]) -> Words:
+    """Return probabilities cut to 1024 bits, a row of words each."""
+    cut = b"".join(int(chance * (1 << BITS)).to_bytes(BITS // 8, "big") for chance in chances)
+    table = np.frombuffer(cut, dtype=">u2").astype(np.uint16).reshape(len(chances), WORDS)
     table.setflags(write=False)
     return table
 
@@ -102,11 +115,55 @@ def _bernoulli(words: Callable[[int], Words], threshold: Words, size: int) -> Bo
     return below
 
 
-def _geometric(words: Callable[[int], Words], scale: int, size: int) -> IntArray:
+def _geometric(words: Callable[[int], Words], scale: int | Fraction, size: int) -> IntArray:
     out = np.zeros(size, dtype=np.int64)
     for j, threshold in enumerate(_thresholds(scale)):
         out |= _bernoulli(words, threshold, size).astype(np.int64) << j
     return out
+
+
+def smaller_laplace(words: Callable[[int], Words], old: IntArray, before: int, scale: int) -> IntArray:
+    """Return Laplace draws of `scale` given that, with independent noise on top, they make `old` of the scale `before`.
+
+    With p and q for exp(-1 / scale), of `before` and of now, and an old number m >= 0 (others are mirrored), k has the
+    weight (p q)**j at k = -j and, times (q / p)**m, at k = m + j, (q / p)**k from 0 to m, and a further weight at m.
+    These weights have the same sum for every m, so that k is on the far side of 0 with a chance that does not depend on
+    m; else it is a geometric number of the ratio q / p as long as this is at most m, and beyond that m itself or
+    further by a geometric number of the ratio p q (``docs/proofs/top_up.md``).
+
+    All is drawn for every entry and the old number chooses among it, by comparisons of whole arrays: the old noise is
+    what hides the truth, and the time must not show it. Chances are cut to 1024 bits, as those of digits are.
+    """
+    check_scales(before, scale)
+    product, both = before * scale, _sides(before, scale)
+
+    def drawn(part: IntArray) -> IntArray:
+        size, sizes = part.size, np.abs(part)
+        across, stays = (_bernoulli(words, chance, size) for chance in both)
+        near = _geometric(words, Fraction(product, before - scale), size)
+        far = 1 + _geometric(words, Fraction(product, before + scale), size)
+        beyond = np.where(stays, sizes, sizes + far)
+        return np.where(part < 0, -1, 1) * np.where(across, -far, np.where(near <= sizes, near, beyond))
+
+    out = np.empty(old.size, dtype=np.int64)
+    for start in range(0, old.size, BLOCK):
+        out[start : start + BLOCK] = drawn(old[start : start + BLOCK])
+    return out
+
+
+@lru_cache(maxsize=64)
+def _sides(before: int, scale: int) -> Words:
+    # differences of numbers near 1 cost as many digits as scales have, at most 16 of these 400
+    with localcontext(Context(prec=400)):
+        return _cut(list(chances_of_sides((Decimal(-1) / before).exp(), (Decimal(-1) / scale).exp())))
+
+
+def chances_of_sides(p: Chance, q: Chance) -> tuple[Chance, Chance]:
+    """Return how often the smaller noise has another sign than the old, and how often, if it is not below, the same.
+
+    `p` and `q` are exp(-1 / scale) of the old noise and of the smaller one.
+    """
+    return q * (p - q) / (1 - q * q), (1 - p * p) / (1 - p * q)
 
 
 def _gaussian(words: Callable[[int], Words], scale: int, size: int) -> IntArray:

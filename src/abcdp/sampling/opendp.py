@@ -8,7 +8,7 @@ import numpy as np
 
 from abcdp._common.arrays import IntArray
 from abcdp.errors import NoiseMissingError
-from abcdp.sampling.digits import box_noise
+from abcdp.sampling.digits import box_noise, smaller_laplace
 from abcdp.sampling.gumbel import smallest_of_each
 from abcdp.sampling.words import check_draws, fill, system_words
 
@@ -17,8 +17,8 @@ class OpenDPNoise:
     """OpenDP's exact integer sampler, on OpenSSL's generator: the default for a real release.
 
     The running time of a draw depends a little on its value, unlike that of :class:`FastNoise`. OpenDP has no box
-    noise, and its choice with Gumbel noise takes a time that tells about the values: the cubes of the one and the whole
-    of the other are drawn as :class:`FastNoise` draws them.
+    noise and none that replaces earlier noise, and its choice with Gumbel noise takes a time that tells about the
+    values: the cubes of the first and the whole of the others are drawn as :class:`FastNoise` draws them.
     """
 
     seeded: ClassVar[bool] = False
@@ -61,6 +61,13 @@ class OpenDPNoise:
         are near. It is the cross-check of this one in the tests.
         """
         return smallest_of_each(system_words, values, scale, count, runs)
+
+    def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return Laplace draws of `scale` given that, with independent noise on top, they make `old` of `before`.
+
+        Not by OpenDP, which has no such draws.
+        """
+        return smaller_laplace(system_words, old, before, scale)
 
 
 def _opendp_laplace(scale: int) -> Any:
