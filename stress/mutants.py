@@ -48,6 +48,7 @@ AREAS = {
     "chords": ("chords", ""),
     "rows": ("kernels", "paired or row_distances"),
     "noise": ("noise", ""),
+    "rounded": ("rounded_gaussian", ""),
     "sizes": ("sensitivity", "adding_or_removing or reach"),
     "neighbours": ("sensitivity", "stay_within"),
     "pairs": ("sensitivity", "no_pair"),

@@ -326,6 +326,9 @@ NEARLY = [
     Case("nearest c with Gumbel noise, (1, 1e-06), c = 20", gumbel(20, 1e-6), 60, 0.90),
     Case("nearest c with Gumbel noise, (1, 0.01), c = 10", gumbel(10, 0.01), 60, 0.82),
     Case("noisy summary, Gaussian, (1, 1e-06)", noisy_summary("gaussian", 1, FEW**2, 37, 1e-6), 1, 0.907),
+    Case(
+        "noisy summary, rounded Gaussian, (1, 1e-06)", noisy_summary("rounded-gaussian", 1, FEW**2, 34, 1e-6), 1, 0.994
+    ),
 ]
 
 BROKEN = [
@@ -363,6 +366,12 @@ BROKEN = [
     Case("composed for half of the runs, (1, 1e-06), c = 100", composed_for_half_of_the_runs(100, 1e-6), 600, 1.474),
     Case("noisy summary, Laplace for the largest of 4 entries", noisy_summary("laplace", 4, 4 * FEW, FEW), 4, 4.0),
     Case("noisy summary, Gaussian of half the scale", noisy_summary("gaussian", 1, FEW**2, 18, 1e-6), 1, 1.98),
+    Case(
+        "noisy summary, rounded Gaussian of half the scale",
+        noisy_summary("rounded-gaussian", 1, FEW**2, 17, 1e-6),
+        1,
+        2.11,
+    ),
 ]
 
 
@@ -614,6 +623,9 @@ class RepeatsItself(FastNoise):
 
     def gaussian(self, scale: int, size: int) -> np.ndarray:
         return np.resize(super().gaussian(scale, min(size, 1 << 16)), size)
+
+    def rounded_gaussian(self, scale: int, size: int) -> np.ndarray:
+        return np.resize(super().rounded_gaussian(scale, min(size, 1 << 16)), size)
 
     def box(self, scale: int, width: int, size: int) -> np.ndarray:
         return np.resize(super().box(scale, width, min(size, (1 << 16) // width)), (size, width))

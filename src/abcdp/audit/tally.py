@@ -19,7 +19,7 @@ class Silent:
     def laplace(self, scale: int, size: int) -> IntArray:
         return np.zeros(size, dtype=np.int64)
 
-    exponential = gaussian = laplace
+    exponential = gaussian = rounded_gaussian = laplace
 
     def box(self, scale: int, width: int, size: int) -> IntArray:
         return np.zeros((size, width), dtype=np.int64)
@@ -54,6 +54,9 @@ class Tally:
 
     def gaussian(self, scale: int, size: int) -> IntArray:
         return self._note(Drawn("gaussian", scale, self.source.gaussian(scale, size)))
+
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        return self._note(Drawn("rounded-gaussian", scale, self.source.rounded_gaussian(scale, size)))
 
     def box(self, scale: int, width: int, size: int) -> IntArray:
         return self._note(Drawn("box", scale, self.source.box(scale, width, size)))

@@ -18,7 +18,17 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, IntArray
-from abcdp.mechanisms.base import ByDistance, DistanceMechanism, Mechanism, Noise, Offer, Stream, check_cost, exact
+from abcdp.mechanisms.base import (
+    ByDistance,
+    DistanceMechanism,
+    Mechanism,
+    Noise,
+    Offer,
+    Stream,
+    check_cost,
+    exact,
+    pure_rho,
+)
 from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.outcome import Outcome
@@ -41,15 +51,17 @@ class NearestCalibration(ByDistance):
     delta: float = 0.0
 
     @property
-    def zcdp(self) -> Fraction:
-        """The exact cost of Gumbel noise of this scale in concentrated privacy."""
-        return Fraction(self.accept * self.grid.sensitivity**2, 2 * self.scale**2)
+    def rho(self) -> Fraction:
+        """The cost in concentrated privacy: of Gumbel noise, an eighth of each choice's squared range."""
+        if self.shape == "gumbel":
+            return Fraction(self.accept * self.grid.sensitivity**2, 2 * self.scale**2)
+        return pure_rho(self.epsilon)
 
     @property
     def epsilon(self) -> Fraction:
         """The cost of this scale: exact, or for Gumbel noise a bound at this delta."""
         if self.shape == "gumbel":
-            return Fraction(zcdp_epsilon(self.zcdp, self.delta))
+            return Fraction(zcdp_epsilon(self.rho, self.delta))
         return Fraction(2 * self.accept * self.grid.sensitivity, self.scale)
 
     @property

@@ -9,7 +9,7 @@ noise can hide one unit, each with the integer sensitivity of its own norm:
   one grid line more);
 - box, :math:`P(k) \propto \exp(-\max_j |k_j|/s)`, with a step for each entry that makes the box of all possible changes
   a cube, and the sup sensitivity :math:`\max_j \lceil (w_j + 2 \eta)/g_j \rceil`;
-- discrete Gaussian (under a delta), with the L2 sensitivity :math:`(\Delta_2 + 2 \sqrt D \eta)/g + \sqrt D`.
+- rounded Gaussian (under a delta), with the L2 sensitivity :math:`(\Delta_2 + 2 \sqrt D \eta)/g + \sqrt D`.
 
 Which is cheapest is a function of public settings. The proofs stand in ``docs/proofs/private_summary.md`` and
 ``docs/proofs/rounding.md``.
@@ -42,16 +42,19 @@ from abcdp.mechanisms.base import (
     check_delta,
     check_epsilon,
     exact,
+    pure_rho,
 )
-from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
+from abcdp.mechanisms.gaussian import gaussian_epsilon, gaussian_ratio
 from abcdp.mechanisms.outcome import Outcome, ReleasedSummary
 from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.privacy.unit import Unit
 
 NoiseNorm = Literal["auto", "l1", "box", "l2"]
-_NORMS = {"l1": "laplace", "box": "box", "l2": "gaussian"}
+_NORMS = {"l1": "laplace", "box": "box", "l2": "rounded-gaussian"}
+_DRAWN = {*_NORMS.values(), "gaussian"}  # with that of earlier versions, whose releases are read as they are
 
 _FINENESS = 12  # at least 2**12 steps of sensitivity to each entry, so that crossing grid lines costs 2**-12 at most
+_SCALE_STEPS = 1 << 4  # times 2**12, of the scale of Gaussian noise at least
 _BOX_STEPS = 1 << 16  # of the box in every entry: the sup norm pays nothing for crossing lines, only for rounding up
 _NARROW = 2.0**-8  # entries that move less than this share of the largest one are treated as if they moved that much
 _WORTH = 1.03  # what is enforced is chosen where its noise is at most so many times that of what is derived
@@ -90,10 +93,15 @@ class SummaryCalibration(BySummary):
 
     @property
     def epsilon(self) -> Fraction:
-        """The cost of this scale: exact, or for Gaussian noise a bound at this delta."""
-        if self.shape == "gaussian":
-            return Fraction(zcdp_epsilon(Fraction(self.sensitivity, 2 * self.scale**2), self.delta))
+        """The cost of this scale: exact, or for Gaussian noise at this delta, rounded up."""
+        if self.shape == _NORMS["l2"]:
+            return gaussian_epsilon(Fraction(self.sensitivity, self.scale**2), exact(self.delta))
         return Fraction(self.sensitivity, self.scale)
+
+    @property
+    def rho(self) -> Fraction:
+        """The exact cost in concentrated privacy."""
+        return Fraction(self.sensitivity, 2 * self.scale**2) if self.shape == _NORMS["l2"] else pure_rho(self.epsilon)
 
     @property
     def law(self) -> Law:
@@ -166,7 +174,7 @@ class PrivateSummary(Mechanism):
         The privacy budget. With `delta` = 0 the guarantee is pure.
     norm
         The noise: ``"l1"`` discrete Laplace, ``"box"`` noise that falls with the largest entry in units of how far it
-        can move, ``"l2"`` discrete Gaussian (needs a delta). ``"auto"`` takes the one with the least mean squared
+        can move, ``"l2"`` rounded Gaussian (needs a delta). ``"auto"`` takes the one with the least mean squared
         error, judged by public settings alone.
     """
 
@@ -220,7 +228,7 @@ class PrivateSummary(Mechanism):
     def validate(self, outcome: Outcome, draws: int) -> None:
         if outcome.summary is None:
             raise MechanismError("it lacks the summary that its mechanism gives.")
-        if outcome.summary.law.shape not in _NORMS.values():
+        if outcome.summary.law.shape not in _DRAWN:
             raise MechanismError(f"its noise is {outcome.summary.law.name}, which its mechanism does not draw.")
         if outcome.accepted or outcome.gaps or outcome.gap_step:
             raise MechanismError("it has accepted rows, which its mechanism does not give.")
@@ -262,11 +270,12 @@ class PrivateSummary(Mechanism):
     def _gaussian(self, moves: _Sensitivity) -> SummaryCalibration:
         root = Fraction(math.nextafter(math.sqrt(moves.width), math.inf))
         moved = moves.two + 2 * root * moves.error
-        step = _step(float(moved) / math.sqrt(moves.width))
+        ratio = gaussian_ratio(exact(self.epsilon), exact(self.delta))
+        # fine enough too for a scale that is rounded to whole steps
+        step = _step(min(float(moved) / math.sqrt(moves.width), float(moved / ratio) / _SCALE_STEPS))
         squared = math.floor((moved / Fraction(step) + root) ** 2)  # a sum of squares of whole numbers is one
-        rho = Fraction(zcdp_rho(self.epsilon, self.delta))
-        scale = math.isqrt(math.ceil(squared / (2 * rho))) + 1
-        return moves.calibration((step,) * moves.width, "gaussian", squared, scale, float(moves.two), self.delta)
+        scale = math.isqrt(math.ceil(squared / ratio**2) - 1) + 1
+        return moves.calibration((step,) * moves.width, _NORMS["l2"], squared, scale, float(moves.two), self.delta)
 
 
 class _Sensitivity(abc.ABC):

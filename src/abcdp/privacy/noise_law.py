@@ -38,6 +38,9 @@ class Sampler(Protocol):
     def gaussian(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-k**2 / (2 scale**2))."""
 
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        """Return normal numbers of the standard deviation `scale`, each rounded to the nearest whole one."""
+
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
 
@@ -80,6 +83,9 @@ class NoiseLaw(ABC):
     kernel: ClassVar[tuple[int, float] | None] = None
     """Where the log density is a factor times the sum of the sizes of entries in units of the scale (order 1), the sum
     of their squares (2) or the largest (0): that order and that factor, so that compiled loops can do it."""
+
+    kernel_from: ClassVar[float] = 0.0
+    """The scale from which on the log density is as good as that of the kernel."""
 
     @abstractmethod
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:

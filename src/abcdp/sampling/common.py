@@ -45,6 +45,10 @@ class CommonNoise:
         """Return draws that are nearly those with P(k) proportional to exp(-k**2 / (2 scale**2))."""
         return self._rounded("gaussian", scale, 1, size)[:, 0]
 
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        """Return rounded normal numbers, from the same ones as :meth:`gaussian`."""
+        return self.gaussian(scale, size)
+
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors that are nearly those with P(k) proportional to exp(-max(abs(k)) / scale)."""
         return self._rounded("box", scale, width, size)

@@ -10,15 +10,16 @@ from abcdp._common.arrays import IntArray
 from abcdp.errors import NoiseMissingError
 from abcdp.sampling.digits import box_noise
 from abcdp.sampling.gumbel import smallest_of_each
+from abcdp.sampling.normal import rounded_normals
 from abcdp.sampling.words import check_draws, fill, system_words
 
 
 class OpenDPNoise:
     """OpenDP's exact integer sampler, on OpenSSL's generator: the default for a real release.
 
-    The running time of a draw depends a little on its value, unlike that of :class:`FastNoise`. OpenDP has no box
-    noise, and its choice with Gumbel noise takes a time that tells about the values: the cubes of the one and the whole
-    of the other are drawn as :class:`FastNoise` draws them.
+    The running time of a draw depends a little on its value, unlike that of :class:`FastNoise`. OpenDP has neither
+    box nor rounded Gaussian noise, and its choice with Gumbel noise takes a time that tells about the values: the cubes
+    of the first and the whole of the others are drawn as :class:`FastNoise` draws them.
     """
 
     seeded: ClassVar[bool] = False
@@ -49,6 +50,13 @@ class OpenDPNoise:
         check_draws(scale, size)
         measurement = _opendp_gaussian(scale)
         return fill(size, lambda n: np.array(measurement([0] * n), dtype=np.int64))
+
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        """Return normal numbers of this standard deviation, each rounded to the nearest whole one.
+
+        Not by OpenDP: its Gaussian noise on whole numbers is the discrete one.
+        """
+        return rounded_normals(system_words, scale, size)
 
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
