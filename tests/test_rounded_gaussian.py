@@ -417,7 +417,7 @@ def test_new_noise_is_that_of_the_slow_literal_sampler(first, second, monkeypatc
             mean = c * (noise + place_of(chance, noise, scale))
             literal.append({int(mpmath.floor(mean + sign * moved + mpmath.mpf(1) / 2)) for sign in (1, -1)})
     assert all(int(value) in both for value, both in zip(new, literal, strict=True))
-    assert {int(value > noise * second**2 / first**2) for value, noise in zip(new, old, strict=True)} == {0, 1}
+    assert {int(value > noise * second**2 / first**2) for value, noise in zip(new, old.tolist(), strict=True)} == {0, 1}
 
 
 @pytest.mark.statistical(alpha=1e-6)

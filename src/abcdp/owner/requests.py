@@ -45,6 +45,8 @@ from abcdp.sampling.opendp import OpenDPNoise
 
 if TYPE_CHECKING:
     from abcdp.ledger import Charge, Dataset, Ledger
+    from abcdp.ledger.accounting import Accounting
+    from abcdp.ledger.amount import Amount
 
 NoiseName = Literal["opendp", "fast"]
 _SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
@@ -95,6 +97,7 @@ def register(
     unit: Unit,
     epsilon: float | str,
     delta: float | str = 0,
+    accounting: Accounting = "sum",
     columns: list[str] | None = None,
     dates: Mapping[str, Any] | None = None,
     categories: Mapping[str, Sequence[Any]] | None = None,
@@ -110,6 +113,11 @@ def register(
     """Register records under a name, with the unit that all their guarantees protect and their total budget.
 
     The records are validated here, once; the ledger keeps a keyed commitment to them, not the records.
+
+    `accounting` says how the costs of releases add up against that budget, and stays: ``"sum"``, epsilons and deltas
+    each by themselves; or ``"rho"``, for many releases, the rho of concentrated privacy that the total (epsilon, delta)
+    is worth. It takes pure releases, Gaussian noise and the nearest draws, and refuses those whose cost is known under
+    a delta alone.
 
     Columns of a file or a data frame go by their names: `columns` selects and orders them, ``dates={"onset":
     "2024-01-08"}`` makes dates the days since an origin, and ``categories={"ward": ["A", "B", "C"]}`` makes words the
@@ -136,15 +144,17 @@ def register(
         raise DataError(f"the unit bounds {len(unit.change)} columns, the records have {records.columns}.")
     from abcdp.ledger.book import check_registration
 
-    check_registration(dataset, unit, epsilon, delta, description, purpose, actor)  # before a ledger is made for it
+    # before a ledger is made for it
+    budget = check_registration(dataset, unit, epsilon, delta, description, purpose, actor, accounting)
     book = open_ledger(ledger, create=create, anchor=anchor)
-    same = _registered_before(book, dataset, records, unit, epsilon, delta, reading.missing) if create else None
+    same = _registered_before(book, dataset, records, unit, budget, reading.missing) if create else None
     found = same or book.register(
         dataset,
         records.records,
         unit=unit,
         epsilon=epsilon,
         delta=delta,
+        accounting=accounting,
         description=description,
         purpose=purpose,
         actor=actor,
@@ -172,13 +182,11 @@ def _registered_before(
     dataset: str,
     records: PrivateData,
     unit: Unit,
-    epsilon: float | str,
-    delta: float | str,
+    budget: Amount,
     missing: Rules,
 ) -> Dataset | None:
     """Return a dataset that is registered just so, as when a script runs again; raise where only the name is."""
     from abcdp.ledger import LedgerError
-    from abcdp.ledger.amount import Amount
 
     found = next((entry for entry in book.datasets() if entry.name == dataset), None)
     if found is None:
@@ -190,11 +198,11 @@ def _registered_before(
             f"dataset {dataset!r} is already registered in {book.name}, with other records; nothing was changed. Give "
             "these another name."
         ) from None
-    if found.unit != unit or (found.epsilon, found.delta) != Amount.budget(epsilon, delta).fractions():
+    if found.unit != unit or found.total != budget:
         raise LedgerError(
             f"dataset {dataset!r} is already registered in {book.name}, with another unit or budget (epsilon="
-            f"{float(found.epsilon):g}, delta={float(found.delta):g}); nothing was changed. A budget can be lowered, "
-            "never raised: abcdp ledger lower."
+            f"{float(found.epsilon):g}, delta={float(found.delta):g}, accounting={found.accounting!r}); nothing was "
+            "changed. A budget can be lowered, never raised: abcdp ledger lower. How costs add up stays."
         )
     rules = Reading.from_json(found.reading).missing
     if rules and rules != missing:  # of records without gaps: others would be other records
@@ -281,6 +289,7 @@ def release(
         asked,
         exact(admitted.guarantee.epsilon),
         exact(admitted.guarantee.delta),
+        rho=admitted.calibration.rho,
         purpose=purpose,
         leaves=admitted.leaves,
         actor=actor,
@@ -306,7 +315,8 @@ class Preview:
     """What a release would promise, cost and let out, were it asked for now.
 
     `epsilon` and `delta` are what the ledger would charge, unless this very request was answered before: then nothing.
-    `leaves` says in words what the release would hold, in at most so many `numbers`.
+    `leaves` says in words what the release would hold, in at most so many `numbers`. Where the dataset's account is in
+    rho, that is charged: `rho` of `left_rho`; epsilon and delta are then what the release promises of itself.
     """
 
     guarantee: Guarantee
@@ -316,16 +326,20 @@ class Preview:
     left_delta: Fraction
     leaves: str
     numbers: int
+    rho: Fraction | None = None
+    left_rho: Fraction = Fraction(0)
 
     @property
     def enough(self) -> bool:
         """Whether what is left pays for it."""
+        if self.rho is not None:
+            return self.rho <= self.left_rho
         return self.epsilon <= self.left_epsilon and self.delta <= self.left_delta
 
     @property
     def left_after(self) -> tuple[Fraction, Fraction]:
-        """The epsilon and the delta that would be left; what is left now, where it is not enough."""
-        if not self.enough:
+        """The epsilon and the delta that would be left; what is left now, where it is not enough or is in rho."""
+        if not self.enough or self.rho is not None:
             return self.left_epsilon, self.left_delta
         return self.left_epsilon - self.epsilon, self.left_delta - self.delta
 
@@ -364,6 +378,8 @@ def preview(
         left_delta=admitted.entry.left_delta,
         leaves=admitted.leaves,
         numbers=admitted.numbers,
+        rho=admitted.cost.concentration if admitted.entry.accounting == "rho" else None,
+        left_rho=admitted.entry.left_rho,
     )
 
 
@@ -375,6 +391,7 @@ class _Admitted:
     calibration: Calibration
     sampler: Sampler
     guarantee: Guarantee
+    cost: Amount
     leaves: str
     numbers: int
 
@@ -395,7 +412,13 @@ def _admission(
     guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit, totals=totals is not None)
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
     return _Admitted(
-        entry=entry, calibration=calibration, sampler=sampler, guarantee=guarantee, leaves=leaves, numbers=numbers
+        entry=entry,
+        calibration=calibration,
+        sampler=sampler,
+        guarantee=guarantee,
+        cost=entry.cost(exact(guarantee.epsilon), exact(guarantee.delta), calibration.rho),
+        leaves=leaves,
+        numbers=numbers,
     )
 
 
