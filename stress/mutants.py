@@ -67,7 +67,7 @@ AREAS = {
     "totals": ("totals", ""),
     "outsiders": ("outsiders", ""),
     "ledger": ("ledger", "tenth or budget or charge or request or signed or found or anchor or rules"),
-    "accounting": ("accounting", "not postgres"),
+    "accounting": ("accounting", ""),
     "trust": ("ledger_trust", "not postgresql"),
     "losses": ("audit", "shipped_calibration"),
     "runs": ("audit", "gives_events"),

@@ -170,7 +170,7 @@ def test_all_outputs_of_resampled_runs_under_a_delta(share):
 def test_gumbel_noise_loses_at_most_what_it_claims(accept, delta):
     rules, length = rules_of(Nearest(1.0, accept, delta))
     assert isinstance(rules, GumbelRules)
-    assert 0.8 <= worst_loss(rules, length).loss <= 1.0
+    assert 0.82 <= worst_loss(rules, length).loss <= 1.0
 
 
 @pytest.mark.parametrize("norm", ["l1", "box", "l2"])
