@@ -159,7 +159,7 @@ class Trial:
     def _of_summary(self, calibration: SummaryCalibration, data: FloatArray, other: FloatArray) -> float:
         pairs = zip(self.integers(data, calibration), self.integers(other, calibration), strict=True)
         gaps = [abs(a - b) for a, b in pairs]
-        if calibration.shape == "gaussian":
+        if calibration.shape == "rounded-gaussian":
             return math.sqrt(sum(gap * gap for gap in gaps) / calibration.sensitivity)
         return (max(gaps) if calibration.shape == "box" else sum(gaps)) / calibration.sensitivity
 

@@ -170,7 +170,7 @@ def test_all_outputs_of_resampled_runs_under_a_delta(share):
 def test_gumbel_noise_loses_at_most_what_it_claims(accept, delta):
     rules, length = rules_of(Nearest(1.0, accept, delta))
     assert isinstance(rules, GumbelRules)
-    assert 0.8 <= worst_loss(rules, length).loss <= 1.0
+    assert 0.82 <= worst_loss(rules, length).loss <= 1.0
 
 
 @pytest.mark.parametrize("norm", ["l1", "box", "l2"])
@@ -178,7 +178,7 @@ def test_gumbel_noise_loses_at_most_what_it_claims(accept, delta):
 def test_the_shipped_private_summary_loses_what_it_claims(norm, epsilon):
     rules, width = rules_of(PrivateSummary(epsilon, 1e-6 if norm == "l2" else 0.0, norm))
     found = worst_loss(rules, width).loss
-    assert (0.85 if norm == "l2" else 0.999) * epsilon <= found <= epsilon * (1 + 1e-9)
+    assert 0.999 * epsilon <= found <= epsilon * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0])
@@ -833,7 +833,7 @@ def test_the_shipped_grid_keeps_to_its_integer_sensitivity():
         assert grid.sensitivity >= 1 << 16
 
 
-LAW_NAMES = ("laplace", "exponential", "gaussian", "box", "gumbel")
+LAW_NAMES = ("laplace", "exponential", "gaussian", "rounded-gaussian", "box", "gumbel")
 
 
 @pytest.mark.parametrize("law", LAW_NAMES)
@@ -939,11 +939,11 @@ def test_other_noise_than_the_integers_say_is_found(change, words, monkeypatch):
 @pytest.mark.parametrize("mechanism", [SparseVector(1.0, 1, 0.5), PrivateSummary(1.0, 1e-6, norm="l2")], ids=str)
 def test_a_sampler_that_repeats_itself_is_found(mechanism, monkeypatch):
     """65 536 numbers, and then the same again: in the function that both samplers fill their blocks with."""
-    for sampler in (abcdp.sampling.digits, abcdp.sampling.opendp):
+    for sampler in (abcdp.sampling.digits, abcdp.sampling.opendp, abcdp.sampling.normal):
         monkeypatch.setattr(sampler, "fill", lambda size, draw: np.resize(fill(min(size, 1 << 16), draw), size))
     result = abcdp.audit.audit(mechanism, unit=abcdp.Unit(), runs=0)
     assert result.verdict == "broken"
-    law = "laplace" if isinstance(mechanism, SparseVector) else "gaussian"
+    law = "laplace" if isinstance(mechanism, SparseVector) else "rounded-gaussian"
     assert result.repeating == (f"FastNoise's {law}", f"OpenDPNoise's {law}")
 
 

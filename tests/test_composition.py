@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abcdp.errors import MechanismError
+from abcdp.mechanisms import composition
 from abcdp.mechanisms.composition import (
     composed_delta,
     composed_epsilon,
     composed_share,
+    ranged_epsilon,
+    ranged_width,
     zcdp_epsilon,
     zcdp_rho,
 )
@@ -71,6 +74,74 @@ def test_the_inverse_stays_within_the_budget_and_wastes_nothing(epsilon, delta):
 
 def test_a_large_delta_can_cost_no_epsilon_at_all():
     assert zcdp_epsilon(0.001, 0.5) == 0.0
+
+
+# -- choices of a bounded range ---------------------------------------------------------------------------------------
+
+
+def two_points(eta, place, order):
+    """The Renyi divergence of the two laws of a loss that is `place` or `place - eta`, with 60 digits."""
+    high, low = mpmath.exp(place), mpmath.exp(place - eta)
+    chance = (1 - low) / (high - low)  # under the second law, so that the first one's chances add up to 1
+    return mpmath.log(chance * high**order + (1 - chance) * low**order) / (order - 1)
+
+
+def largest_divergence(eta, order):
+    """The supremum in closed form, as it is proven."""
+    a, b = 1 - mpmath.exp(-order * eta), mpmath.exp(-eta) - mpmath.exp(-order * eta)
+    return mpmath.log(1 - 1 / order) + mpmath.log(a**order / (order * b ** (order - 1) * (1 - mpmath.exp(-eta)))) / (
+        order - 1
+    )
+
+
+@pytest.mark.parametrize("eta", ["0.01", "0.3", "2", "9"])
+@pytest.mark.parametrize("order", ["1.01", "2", "15", "400"])
+def test_no_loss_of_a_range_diverges_more_than_the_closed_form(eta, order):
+    """Over where the interval lies: the form is reached, never passed, and below that of concentrated privacy."""
+    with mpmath.workdps(60):
+        eta, order = mpmath.mpf(eta), mpmath.mpf(order)
+        bound = largest_divergence(eta, order)
+        found = [two_points(eta, eta * k / 2000, order) for k in range(1, 2000)]
+        assert max(found) <= bound * (1 + mpmath.mpf(10) ** -50)
+        assert max(found) >= bound * (1 - mpmath.mpf(10) ** -4)
+        assert bound <= order * eta**2 / 8
+
+
+small_deltas = st.floats(-50, -1e-3).map(lambda power: 10.0**power)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.floats(1e-6, 20.0), st.integers(1, 3000), small_deltas, st.floats(-20.0, 20.0))
+def test_at_every_order_the_cost_of_choices_is_above_the_exact_one(eta, runs, delta, power):
+    """And only by the margin for rounding, which is small at the orders that matter."""
+    u = np.exp(np.array(power))
+    found = float(composition._ranged_bound(u, eta, runs, delta))
+    with mpmath.workdps(120):
+        a = 1 + mpmath.mpf(float(u))
+        exact = runs * largest_divergence(mpmath.mpf(eta), a)
+        exact += (-mpmath.log(mpmath.mpf(delta)) - mpmath.log(a)) / (a - 1) + mpmath.log(1 - 1 / a)
+        assert exact <= mpmath.mpf(found)
+        if abs(power) < 7:
+            assert found <= float(exact) + 1e-12 * runs * (200 + 100 / float(u)) - 1e-12 * math.log(delta) / float(u)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.floats(1e-6, 20.0), st.integers(1, 3000), small_deltas)
+def test_the_cost_of_choices_is_the_least_over_orders(eta, runs, delta):
+    found = ranged_epsilon(eta, runs, delta)
+    u = np.exp(np.linspace(-9.0, 18.0, 20_001))
+    least = float(composition._ranged_bound(u, math.nextafter(eta, 9e9), runs, delta).min())
+    assert found <= max(0.0, least) * (1 + 1e-6)
+    assert found <= zcdp_epsilon(runs * Fraction(math.nextafter(eta, 9e9)) ** 2 / 8, delta)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.floats(1e-3, 50.0), st.integers(1, 3000), st.floats(-50, -1e-3).map(lambda power: 10.0**power))
+def test_the_width_of_choices_stays_within_the_budget_and_wastes_nothing(epsilon, runs, delta):
+    width = ranged_width(epsilon, runs, delta)
+    assert ranged_epsilon(width, runs, delta) <= epsilon
+    assert ranged_epsilon(1.0001 * width, runs, delta) > epsilon * (1 - 1e-5)
+    assert width >= math.sqrt(8 * zcdp_rho(epsilon, delta) / runs) * (1 - 1e-5)
 
 
 # -- many pure runs ---------------------------------------------------------------------------------------------------
@@ -186,6 +257,8 @@ def test_composition_agrees_with_another_library():
     [
         (lambda: zcdp_epsilon(0.0, 1e-6), "rho=0.0"),
         (lambda: zcdp_epsilon(1.0, 0.0), "delta=0.0"),
+        (lambda: ranged_epsilon(-1.0, 3, 0.1), "width="),
+        (lambda: ranged_epsilon(1.0, 0, 0.1), "runs=0"),
         (lambda: zcdp_rho(1.0, 1.0), "delta=1.0"),
         (lambda: zcdp_rho(math.nan, 0.1), "epsilon=nan"),
         (lambda: composed_delta(-1.0, 2, 1.0), "epsilon_each=-1.0"),

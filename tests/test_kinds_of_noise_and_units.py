@@ -93,7 +93,8 @@ def test_noise_on_one_side_is_weighed_with_its_own_sign():
 
 
 @pytest.mark.parametrize(
-    ("shape", "size"), [("laplace", 7), ("exponential", 7), ("gaussian", 25), ("box", 4), ("two-laplace", 7)]
+    ("shape", "size"),
+    [("laplace", 7), ("exponential", 7), ("gaussian", 25), ("rounded-gaussian", 25), ("box", 4), ("two-laplace", 7)],
 )
 def test_a_move_has_its_size_in_the_norm_of_the_law(shape, size):
     assert Law(shape, 1).size(np.array([3, -4])) == size
@@ -101,7 +102,7 @@ def test_a_move_has_its_size_in_the_norm_of_the_law(shape, size):
 
 
 def test_what_cannot_be_drawn_is_refused_before():
-    for shape in ("laplace", "gaussian", "box", "two-laplace"):
+    for shape in ("laplace", "gaussian", "rounded-gaussian", "box", "two-laplace"):
         Law(shape, LARGEST_SCALE // 16).check_drawable(3)
         with pytest.raises(NoiseError, match="coarser grid"):
             Law(shape, LARGEST_SCALE + 1).check_drawable(3)

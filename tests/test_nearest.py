@@ -15,7 +15,7 @@ from scipy import stats
 import abcdp
 from abcdp.errors import BankError, MechanismError
 from abcdp.mechanisms import Grid, Nearest, NoisyMin, mechanism_from_json
-from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
+from abcdp.mechanisms.composition import ranged_epsilon, zcdp_rho
 from abcdp.owner import execute, requests
 from abcdp.owner.records import PrivateData
 from abcdp.sampling import gumbel
@@ -167,11 +167,11 @@ def test_a_delta_never_costs_more_than_the_budget_nor_adds_noise(epsilon, accept
     assert found.epsilon <= Fraction(str(epsilon))
     assert found.deviation <= pure.deviation
     if found.shape == "gumbel":
-        assert zcdp_epsilon(Fraction(accept * grid.sensitivity**2, 2 * found.scale**2), delta) <= epsilon
+        assert ranged_epsilon(Fraction(2 * grid.sensitivity, found.scale), accept, delta) <= epsilon
         assert found.epsilon >= 0.999 * epsilon
-        # s = Delta sqrt(c / (2 rho))
+        # at most what concentration alone asks for, s = Delta sqrt(c / (2 rho)); for many winners nearly as much
         wanted = grid.sensitivity * math.sqrt(accept / (2 * zcdp_rho(epsilon, delta)))
-        assert found.scale == pytest.approx(wanted, rel=1e-4)
+        assert (0.9 if accept > 50 else 0.2) * wanted <= found.scale <= wanted * (1 + 1e-4)
     else:
         assert found == pure
 

@@ -21,6 +21,7 @@ from scipy import stats
 
 from abcdp.errors import AbcdpError, NoiseError, NoiseMissingError
 from abcdp.privacy.noise_law import LARGEST_SCALE, Sampler
+from abcdp.sampling import chances
 from abcdp.sampling import digits as module
 from abcdp.sampling import words as source
 from abcdp.sampling.digits import FastNoise
@@ -325,22 +326,22 @@ def test_near_decisions_are_made_to_the_last_bit(monkeypatch: pytest.MonkeyPatch
     """With every number called near, the exact comparison decides all of them: the same draws come out."""
     fast = [SeededNoise(3).gaussian(50, 300), SeededNoise(3).box(50, 4, 300)]
     taken = []
-    original = module._succeeds
+    original = chances.succeeds
 
-    def both(words, chances, exactly):  # type: ignore[no-untyped-def]
-        numbers = words(4 * len(chances)).reshape(len(chances), 4)
-        quick = original(Script(numbers.ravel()), chances, exactly)
-        rest = [np.zeros(60)] * len(chances)
-        monkeypatch.setattr(module, "_NEAR", 2.0)
+    def both(words, shares, exactly):  # type: ignore[no-untyped-def]
+        numbers = words(4 * len(shares)).reshape(len(shares), 4)
+        quick = original(Script(numbers.ravel()), shares, exactly)
+        rest = [np.zeros(60)] * len(shares)
+        monkeypatch.setattr(chances, "NEAR", 2.0)
         script = Script(numbers.ravel(), *rest)
-        slow = original(script, chances, exactly)
+        slow = original(script, shares, exactly)
         assert not script.answers, "some number was not looked at again"
-        monkeypatch.setattr(module, "_NEAR", 1e-9)
+        monkeypatch.setattr(chances, "NEAR", 1e-9)
         np.testing.assert_array_equal(quick, slow)
-        taken.append(len(chances))
+        taken.append(len(shares))
         return quick
 
-    monkeypatch.setattr(module, "_succeeds", both)
+    monkeypatch.setattr(module, "succeeds", both)
     again = [SeededNoise(3).gaussian(50, 300), SeededNoise(3).box(50, 4, 300)]
     assert sum(taken) >= 600
     for one, two in zip(fast, again, strict=True):
@@ -356,7 +357,7 @@ def test_chances_of_radii_are_right_to_the_last_bit(radius: int, width: int, mon
         assert chances[0] == pytest.approx(seen[0] / 2**1024, abs=1e-12)
         return np.ones(len(chances), dtype=bool)
 
-    monkeypatch.setattr(module, "_succeeds", look)
+    monkeypatch.setattr(module, "succeeds", look)
     shares = np.zeros(width + 1, dtype=np.int64)
     shares[0] = radius
     module._radii(SeededNoise(1)._words, lambda scale, size: np.resize(shares, size), 7, width, 1)

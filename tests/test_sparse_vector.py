@@ -293,7 +293,7 @@ def test_the_command_releases_with_every_option(tmp_path):
     assert done.exit_code == 0, done.output
     done = command("--mechanism", "private-summary", "--epsilon", "1", "--delta", "1e-6", "--norm", "l2")
     assert done.exit_code == 0, done.output
-    assert abcdp.Release.load(tmp_path / "r.json").summary.law.shape == "gaussian"
+    assert abcdp.Release.load(tmp_path / "r.json").summary.law.shape == "rounded-gaussian"
     for arguments, message in [
         (["--epsilon", "1"], "give --accept and --threshold"),
         ([*threshold, "--norm", "l1"], "leave --norm out"),

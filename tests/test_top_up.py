@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import abcdp
 from abcdp.audit.tally import Tally
@@ -89,6 +90,70 @@ def test_a_chain_costs_what_its_last_release_costs(ask, bank, book):
     assert abcdp.Release.from_bytes(chain[1].to_bytes()) == chain[1]
     kinds = [entry.kind for entry in Ledger(book).history("clinic")]
     assert kinds == ["registered", "charged", "stored"] + 2 * ["topped", "charged", "stored"]
+
+
+def gaussian(epsilon, delta=1e-6):
+    return summary(epsilon, norm="l2", delta=delta)
+
+
+def test_gaussian_noise_is_topped_up_once(ask, book):
+    first = ask(gaussian(0.5))
+    second = ask(gaussian(1.0), first)
+    found = Ledger(book).dataset("clinic")
+    assert 0 <= 1 - found.spent_epsilon < 1e-3
+    assert found.spent_delta == Fraction(1, 10**6)  # once, as for one release
+    assert second.guarantee == replace(first.guarantee, epsilon=1.0)
+    assert second.summary.steps == first.summary.steps
+    with pytest.raises(MechanismError, match="rounded Gaussian noise is topped up once, and this was already"):
+        ask(gaussian(2.0), second)
+    assert Ledger(book).dataset("clinic").spent_epsilon == found.spent_epsilon
+
+
+@pytest.mark.parametrize("other", [summary(1.0), gaussian(1.0, 1e-7), gaussian(1.0, 1e-5)])
+def test_noise_is_topped_up_by_noise_of_its_kind(ask, book, other):
+    first, before = ask(gaussian(0.5)), spent(book)
+    with pytest.raises(MechanismError, match=r"of its kind\. Say norm='l2', delta=1e-06"):
+        ask(other, first)
+    assert spent(book) == before
+
+
+@pytest.mark.statistical(alpha=1e-9)
+def test_gaussian_noise_is_drawn_given_the_old(alpha):
+    """What lies between both is normal of the difference of variances. Fresh noise would have 2.6 times that: sure."""
+    size = {"records": 300, "simulated": 300, "unit": abcdp.Unit()}
+    before = gaussian(0.5).calibrate(MEAN, **size)
+    after = gaussian(1.0).topped_up(before, gaussian(1.0).calibrate(MEAN, **size))
+    sampler, steps = SeededNoise(4), np.array([12_345, -678])
+    stream = [(steps, np.ones(2, dtype=bool))]
+    earlier = [one.summary for one in before.run(stream, sampler, 300)]
+    later = [one.summary for one in after.top_up(stream, sampler, earlier)]
+    apart = np.array([one.values for one in earlier]) - np.array([one.values for one in later])
+    ratio = (apart**2).sum() / (before.scale**2 - after.scale**2)
+    low, high = stats.chi2(apart.size).ppf([alpha / 2, 1 - alpha / 2])
+    assert low < ratio < high
+
+
+def test_in_an_account_in_rho_gaussian_noise_costs_the_difference_of_both_rhos(bank, records, tmp_path):
+    place, given = tmp_path / "rho.db", {"dataset": "clinic", "noise": "fast"}
+    register = {"unit": abcdp.Unit(), "create": True, "missing": "none", "accounting": "rho"}
+    requests.register(place, "clinic", records, epsilon=3, delta=1e-6, **register)
+
+    def ask(mechanism, tops_up=None, **options):
+        return abcdp.release(bank, records, mechanism, ledger=place, tops_up=tops_up, **given, **options)
+
+    first = ask(gaussian(0.5))
+    seen = requests.preview(bank, gaussian(1.0), ledger=place, tops_up=first, **given)
+    paid = Ledger(place).dataset("clinic").spent_rho
+    second = ask(gaussian(1.0), first)
+    squared = gaussian(0.5).calibrate(MEAN, records=300, simulated=300, unit=abcdp.Unit()).sensitivity
+    rho = Fraction(squared, 2 * second.summary.law.scale**2)
+    spent = Ledger(place).dataset("clinic").spent_rho
+    assert 0 <= spent - rho < Fraction(1, 10**15)
+    assert seen.rho == spent - paid
+    Ledger(place).verify()
+    laplace = ask(summary(0.1))
+    with pytest.raises(MechanismError, match="has its account in rho, and what less Laplace noise adds"):
+        ask(summary(0.2), laplace)
 
 
 def test_the_same_request_returns_the_same_bytes_and_costs_nothing(ask, book):
@@ -213,14 +278,13 @@ def test_more_noise_is_no_top_up(ask, refused):
     refused("larger epsilon", summary(0.7), second)
 
 
-def test_only_laplace_noise_can_be_topped_up(ask, refused):
+def test_choices_and_box_noise_cannot_be_topped_up(ask, refused):
     first = ask(summary(0.1))
     refused("noise of its kind", summary(0.5, norm="auto"), first)
     refused("noise of its kind", summary(0.5, norm="box"), first)
     refused("sparse-vector chooses draws", abcdp.SparseVector(0.5, 3, 0.2), first)
     refused("nearest chooses draws", abcdp.Nearest(0.5, 3), first)
     refused("transform vanishes", summary(0.5), ask(summary(0.1, norm="box")))
-    refused("odd ratios", summary(0.5), ask(summary(0.1, norm="l2", delta=1e-7)))
     refused("by sparse-vector", summary(0.5), ask(abcdp.SparseVector(0.1, 3, 0.2)))
     refused("by nearest", summary(0.5), ask(abcdp.Nearest(0.1, 3)))
 
@@ -561,8 +625,8 @@ def test_the_planner_refuses_what_cannot_be_topped_up(ask, bank):
     for release, settings, said in (
         (first, {"epsilon": 0.1}, "has 0.1 already"),
         (first, {"epsilon": 1.0, "unit": abcdp.Unit(records=2)}, "has the unit of the release"),
-        (ask(summary(0.1, norm="box")), {"epsilon": 1.0}, "with box noise: only"),
-        (ask(abcdp.SparseVector(0.1, 3, 0.2)), {"epsilon": 1.0}, "by sparse-vector: only"),
+        (ask(summary(0.1, norm="box")), {"epsilon": 1.0}, "with box noise: a plan knows"),
+        (ask(abcdp.SparseVector(0.1, 3, 0.2)), {"epsilon": 1.0}, "by sparse-vector: a plan knows"),
     ):
         with pytest.raises(PlanError, match=said):
             abcdp.plan(bank, tops_up=release, **(given | settings))

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.special import log_ndtr
 
-from abcdp._common.arrays import IntArray
+from abcdp._common.arrays import FloatArray, IntArray
 from abcdp.audit.auditor import CUTS, Auditor, Case, Neighbours, two_datasets
 from abcdp.audit.exact import Computable, Loss, Pattern
 from abcdp.audit.settings import Setting, bank_of, settings_for
@@ -24,6 +25,7 @@ from abcdp.privacy.unit import Unit
 
 _FAR = 39.0  # deviations, beyond which a Gaussian has less than 1e-300 of its mass
 _LONGEST = 1 << 21
+_EVENTS = (1 << 18) + 1
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class SummaryRules:
 
     def worst(self, length: int) -> Loss:
         """Return the largest loss for a vector of so many entries: along one entry, along all, and to every corner."""
-        loss = self._gaussian() if self.law.shape == "gaussian" else self._pure(length)
+        ways = {"gaussian": self._lattice, "rounded-gaussian": self._rounded}
+        loss = ways.get(self.law.shape, lambda: self._pure(length))()
         return Loss(length, loss, Pattern((), (), ()), 0.0)
 
     def _pure(self, width: int) -> float:
@@ -67,7 +70,7 @@ class SummaryRules:
             best = max(best, float(np.abs(ratios).max()))
         return best
 
-    def _gaussian(self) -> float:
+    def _lattice(self) -> float:
         """Return the least epsilon at delta for a move along one entry, by sums over all whole numbers that matter."""
         scale, move = float(np.max(self.law.scale)), math.isqrt(self.sensitivity)
         far = math.ceil(_FAR * scale) + move
@@ -84,6 +87,24 @@ class SummaryRules:
         told = frequent > self.delta
         with np.errstate(divide="ignore"):
             return max(0.0, float(np.log((frequent[told] - self.delta) / rare[told]).max(initial=0.0)))
+
+    def _rounded(self) -> float:
+        """Return the larger of two losses of rounded noise: along one entry, by its whole numbers; and before rounding.
+
+        Before rounding every direction is like that of one entry, and a move counts by its length.
+        """
+        scale, move = float(np.max(self.law.scale)), math.isqrt(self.sensitivity)
+        far = math.ceil(_FAR * scale) + move
+        k = np.unique(np.linspace(-far, far, _EVENTS).round())  # the events: at least k; any of them gives a bound
+        whole = self._told(self.law.log_sf(k - move - 1.0), self.law.log_sf(k - 1.0))
+        z = np.linspace(-_FAR, _FAR, _EVENTS)
+        return max(whole, self._told(log_ndtr(math.sqrt(self.sensitivity) / scale - z), log_ndtr(-z)))
+
+    def _told(self, frequent: FloatArray, rare: FloatArray) -> float:
+        """Return the largest log((P(E) - delta) / Q(E)), given log P(E) and log Q(E) of events."""
+        told = frequent > math.log(self.delta)
+        kept = np.log1p(-np.exp(math.log(self.delta) - frequent[told]))
+        return float((frequent[told] + kept - rare[told]).max(initial=0.0))
 
 
 class PrivateSummaryAuditor(Auditor):
@@ -108,7 +129,7 @@ class PrivateSummaryAuditor(Auditor):
         bank = bank_of(distance, distance.encode(data[0].records[None]), records, 1)
         corner = summary_steps(Case(bank, data[0], calibration))
         output = tuple(map(int, corner))
-        if calibration.shape != "gaussian":
+        if not _is_gaussian(calibration.shape):
             return Neighbours(self, bank, data, calibration, output)
         # in steps that suit the scale's tails, and those of noise that is too small as well
         spread, place = math.sqrt(2.0) * calibration.scale, int(corner.sum())
@@ -118,7 +139,7 @@ class PrivateSummaryAuditor(Auditor):
 
     def statistic(self, case: Neighbours, outcomes: Sequence[Outcome]) -> IntArray:
         values = np.array([one.summary.values for one in outcomes if one.summary is not None])
-        if case.calibration.shape == "gaussian":
+        if _is_gaussian(case.calibration.shape):
             return np.asarray(values.sum(axis=1))
         return np.asarray((values - np.array(case.output)).min(axis=1))
 
@@ -132,6 +153,11 @@ class PrivateSummaryAuditor(Auditor):
         calibration: SummaryCalibration = case.calibration
         drawn = noise.take(calibration.shape, calibration.scale, runs * calibration.width).reshape(runs, -1)
         return [_outcome(row, calibration) for row in summary_steps(case) + drawn]
+
+
+def _is_gaussian(shape: str) -> bool:
+    """Return whether noise is Gaussian: rounded as it is drawn now, or on whole numbers as by earlier versions."""
+    return shape in ("gaussian", "rounded-gaussian")
 
 
 def _outcome(values: IntArray, calibration: SummaryCalibration) -> Outcome:

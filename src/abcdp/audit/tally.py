@@ -19,7 +19,7 @@ class Silent:
     def laplace(self, scale: int, size: int) -> IntArray:
         return np.zeros(size, dtype=np.int64)
 
-    exponential = gaussian = laplace
+    exponential = gaussian = rounded_gaussian = laplace
 
     def box(self, scale: int, width: int, size: int) -> IntArray:
         return np.zeros((size, width), dtype=np.int64)
@@ -29,6 +29,8 @@ class Silent:
 
     def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
         return np.zeros_like(old)
+
+    rounded_gaussian_given = laplace_given
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class Tally:
     def gaussian(self, scale: int, size: int) -> IntArray:
         return self._note(Drawn("gaussian", scale, self.source.gaussian(scale, size)))
 
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        return self._note(Drawn("rounded-gaussian", scale, self.source.rounded_gaussian(scale, size)))
+
     def box(self, scale: int, width: int, size: int) -> IntArray:
         return self._note(Drawn("box", scale, self.source.box(scale, width, size)))
 
@@ -67,6 +72,10 @@ class Tally:
     def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
         found = self.source.laplace_given(old, before, scale)
         return self._note(Drawn(f"laplace after {before}", scale, found, old.copy()))
+
+    def rounded_gaussian_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        found = self.source.rounded_gaussian_given(old, before, scale)
+        return self._note(Drawn(f"rounded-gaussian after {before}", scale, found, old.copy()))
 
     def _note(self, drawn: Drawn) -> IntArray:
         self.calls.append(drawn)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +39,10 @@ def create(
     unit: Whom,
     epsilon: Annotated[str, typer.Option(help="The total budget of these records, over all who ever ask.")],
     delta: Annotated[str, typer.Option(help="The total delta.")] = "0",
+    accounting: Annotated[
+        Literal["sum", "rho"],
+        typer.Option(help="How costs add up, for good: sum of epsilons and deltas, or of rho, for many releases."),
+    ] = "sum",
     unit_name: Annotated[str, typer.Option(help='What the unit is to people, such as "one patient".')] = "",
     description: Annotated[str, typer.Option(help="A public description.")] = "",
     purpose: Annotated[str, typer.Option(help="Why these records are opened to questions.")] = "",
@@ -76,6 +80,7 @@ def create(
             unit=whom,
             epsilon=epsilon,
             delta=delta,
+            accounting=accounting,
             description=description,
             purpose=purpose,
             actor=actor,
@@ -166,10 +171,20 @@ def _table(found: list[Any]) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for title in ("", "when", "who", "what", "dataset", "epsilon", "delta", "left", "details"):
-        table.add_column(title, justify="right" if title in ("", "epsilon", "delta", "left") else "left")
+    for title in ("", "when", "who", "what", "dataset", "epsilon", "delta", "rho", "left", "details"):
+        table.add_column(title, justify="right" if title in ("", "epsilon", "delta", "rho", "left") else "left")
     for line in found:
-        cells = (line.seq, line.time, line.actor, line.kind, line.dataset, line.epsilon, line.delta, line.left)
+        cells = (
+            line.seq,
+            line.time,
+            line.actor,
+            line.kind,
+            line.dataset,
+            line.epsilon,
+            line.delta,
+            line.rho,
+            line.left,
+        )
         table.add_row(*(Text(harmless(str(cell))) for cell in (*cells, line.details)))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
@@ -266,16 +281,28 @@ def _values_of(entry: Any, exact: bool) -> dict[str, Any]:
     def amount(value: Any) -> str:
         return str(value) if exact else f"{float(value):g}"
 
+    concentrated = entry.accounting == "rho"
     return {
         "dataset": entry.name,
         "unit": entry.unit.to_json() if exact else entry.unit.describe(),
         "epsilon": amount(entry.epsilon),
-        "epsilon_left": amount(entry.left_epsilon),
+        **({} if concentrated else {"epsilon_left": amount(entry.left_epsilon)}),
         "delta": amount(entry.delta),
-        "delta_left": amount(entry.left_delta),
+        **({} if concentrated else {"delta_left": amount(entry.left_delta)}),
+        **(_filter_of(entry, amount) if concentrated else {}),
         "description": entry.description,
         **_reading_of(entry, exact),
     } | ({"closed": True} if entry.closed else {})
+
+
+def _filter_of(entry: Any, amount: Callable[[Any], str]) -> dict[str, str]:
+    """Return what is spent of an account in rho: of the filter, since no part of it is a guarantee by itself."""
+    return {
+        "accounting": "rho",
+        "filter_rho": amount(entry.rho),
+        "filter_spent": amount(entry.spent_rho),
+        "filter_left": amount(entry.left_rho),
+    }
 
 
 def _reading_of(entry: Any, exact: bool) -> dict[str, Any]:

@@ -252,6 +252,14 @@ def _preview(bank: Any, mechanism: Any, asked: dict[str, Any], as_json: bool) ->
 def _price_of(seen: Any) -> dict[str, Any]:
     """Return a preview as lines; amounts are exact."""
     epsilon, delta = seen.left_after
+    if seen.rho is not None:  # of its account; what it promises of itself stands in the guarantee
+        return {
+            "guarantee": seen.guarantee.describe(),
+            "leaves": seen.leaves,
+            "costs_rho": _decimal(seen.rho),
+            "left_rho": _decimal(seen.left_rho),
+            "left_rho_after": _decimal(seen.left_rho - seen.rho) if seen.enough else "not enough is left",
+        }
     return {
         "guarantee": seen.guarantee.describe(),
         "leaves": seen.leaves,

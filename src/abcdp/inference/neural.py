@@ -32,7 +32,7 @@ from abcdp.simulation.model import Model
 HELD_OUT = 10  # one of so many draws of a bank, by its number, that no network is trained on
 _ALIKE = 0.02  # by which the relative sizes of the noise of entries may differ from those that were trained
 _APART = 0.5  # spreads of a posterior by which the means of networks may differ
-_LIKE = {"geometric": "laplace"}  # on whole numbers, the same but for their steps
+LIKE = {"geometric": "laplace", "rounded-gaussian": "gaussian"}  # on whole numbers, the same but for their steps
 
 UNTRAINED = "no network has been trained on this bank: call abcdp.train(bank), or abcdp train, once."
 
@@ -73,7 +73,7 @@ class Block:
         law = getattr(summary, "law", None)
         if not isinstance(law, Law) or len(summary.values) != self.patterns.shape[1]:
             return None
-        shape = _LIKE.get(law.shape, law.shape)
+        shape = LIKE.get(law.shape, law.shape)
         for kind, name in enumerate(self.shapes):
             ratios = np.sqrt(summary.variances) / (self.patterns[kind] * units[self.columns])
             scale = float(np.exp(np.log(ratios).mean()))

@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.threads import one_blas_thread
-from abcdp.mechanisms.composition import zcdp_rho
+from abcdp.mechanisms.base import exact
+from abcdp.mechanisms.gaussian import gaussian_ratio
 from abcdp.mechanisms.private_summary import NoiseNorm
 
 _HIDDEN = 64
@@ -85,7 +86,7 @@ def noises(epsilon: float, delta: float, width: int) -> list[Noise]:
     if width > 1:  # for a single number it is Laplace noise
         found.append(Noise("box", 1.0 / epsilon))
     if delta > 0:
-        found.append(Noise("l2", math.sqrt(0.5 / zcdp_rho(epsilon, delta))))
+        found.append(Noise("l2", 1.0 / float(gaussian_ratio(exact(epsilon), exact(delta)))))
     return found
 
 

@@ -50,7 +50,7 @@ _TIMES = (1, 2, 3)  # as many directions as parameters are tried, so many times
 _MOST_DIRECTIONS = 32
 _DRAWS = 32  # of the law that is said of a held-out draw, to have the mean of its parameters
 _MOST_JUDGED = 128  # numbers of a bank's own summary, for what they tell to be measured beside
-_NORMS: dict[str, NoiseNorm] = {"laplace": "l1", "box": "box", "gaussian": "l2"}
+_NORMS: dict[str, NoiseNorm] = {"laplace": "l1", "box": "box", "rounded-gaussian": "l2"}
 _TOLD = 0.1  # of a parameter's variance, below which noise leaves next to nothing
 
 

@@ -28,7 +28,7 @@ from abcdp.distance.ball import Shape as Ball
 from abcdp.errors import BankError, DistanceError
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.flow import Flow, Shape
-from abcdp.inference.neural import unseen
+from abcdp.inference.neural import LIKE, unseen
 from abcdp.inference.regression import UNKNOWN_SUPPORT
 from abcdp.learning.learned import Learned, bank_of, free_folder
 from abcdp.learning.programs import check_installed, run_program
@@ -293,6 +293,11 @@ class _Kind:
     def spreads(self) -> FloatArray:
         return np.asarray(np.sqrt(self.law.variances(len(self.steps), whole=True)) * np.array(self.steps))
 
+    @property
+    def noise(self) -> str:
+        """The shape of real noise that is as good as this on whole numbers."""
+        return LIKE.get(self.law.shape, self.law.shape)
+
 
 def _candidates(base: MeanDistance, mechanism: PrivateSummary, records: int, unit: Unit) -> list[_Kind]:
     """Return the kinds of networks to try, with the noise that a release would carry: whatever the weights are."""
@@ -347,8 +352,7 @@ class _Training:
         steps = int(np.clip(_VISITS // (_BATCH * each), *_STEPS))
         larger = self.source.larger
         kinds = [
-            {"ball": kind.ball, "shape": kind.law.shape, "spreads": (larger * kind.spreads).tolist()}
-            for kind in self.kinds
+            {"ball": kind.ball, "shape": kind.noise, "spreads": (larger * kind.spreads).tolist()} for kind in self.kinds
         ]
         sizes = {"hidden": _HIDDEN, "head": _HEAD, "batch": _BATCH, "steps": steps, "trial_steps": steps // _TRIAL}
         return {"candidates": kinds, "seed": self.seed, "looks": _LOOKS, "trial_looks": _TRIAL_LOOKS} | sizes
@@ -368,8 +372,8 @@ class _Training:
         spreads = self.source.larger * kind.spreads
         shape = Shape(context=len(spreads), coordinates=coordinates.dimension, **_HEAD)
         head = Flow(shape, {name: found[name] for name in shape.arrays()})
-        unit = math.sqrt(Law(kind.law.shape, 1.0).variance(len(spreads)))
-        noisy = Law(kind.law.shape, tuple((spreads / unit).tolist())).noised(found["means"], rng)
+        unit = math.sqrt(Law(kind.noise, 1.0).variance(len(spreads)))
+        noisy = Law(kind.noise, tuple((spreads / unit).tolist())).noised(found["means"], rng)
         contexts = ((noisy - found["middle"]) / np.sqrt(found["variances"] + spreads**2))[:_JUDGED]
         truth = self.theta[held][:_JUDGED]
         means = [coordinates.back(head.draws(_DRAWS, context, rng)).mean(axis=0) for context in contexts]

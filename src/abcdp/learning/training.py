@@ -30,7 +30,7 @@ from abcdp.errors import AbcdpError, BankError, LawError, PosteriorWarning, Simu
 from abcdp.inference.coordinates import Coordinates
 from abcdp.inference.evidence import BankDraws, Sample
 from abcdp.inference.flow import Shape
-from abcdp.inference.neural import Amortised, Block, amortised, unseen
+from abcdp.inference.neural import LIKE, Amortised, Block, amortised, unseen
 from abcdp.inference.regression import UNKNOWN_SUPPORT
 from abcdp.inference.together import SideBySide
 from abcdp.learning.programs import check_installed, run_program
@@ -182,7 +182,7 @@ def _patterns(bank: Bank, noise: Noises | None) -> Patterns:
         if len(sizes) != bank.header.width:
             raise LawError(f"noise on {len(sizes)} numbers; the bank's summaries have {bank.header.width}.")
         pattern = sizes / math.exp(float(np.log(sizes).mean()))
-        known = found.setdefault("laplace" if shape == "geometric" else shape, [])
+        known = found.setdefault(LIKE.get(shape, shape), [])
         if not any(np.allclose(pattern, other, rtol=1e-3) for other in known):
             known.append(pattern)
 

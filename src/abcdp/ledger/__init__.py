@@ -14,7 +14,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 from abcdp.ledger.anchor import Anchor
-from abcdp.ledger.book import Charge, Dataset, Ledger
+from abcdp.ledger.book import Charge, Ledger
+from abcdp.ledger.dataset import Dataset
 from abcdp.ledger.errors import (
     BudgetExceeded,
     LedgerClosed,

@@ -40,13 +40,16 @@ class Debit:
 
     def to_json(self) -> list[Any]:
         """Return the debit as plain values."""
-        return [self.entry, self.dataset, self.amount.epsilon, self.amount.delta]
+        rho = [self.amount.rho] if self.amount.rho else []
+        return [self.entry, self.dataset, self.amount.epsilon, self.amount.delta, *rho]
 
     @classmethod
     def from_json(cls, values: Any) -> Debit:
         """Return the debit that :meth:`to_json` wrote."""
-        entry, dataset, epsilon, delta = values
-        return cls(str(entry), str(dataset), Amount(_units(epsilon), _units(delta)))
+        entry, dataset, epsilon, delta, *rho = values
+        if len(rho) > 1:
+            raise ValueError
+        return cls(str(entry), str(dataset), Amount(*map(_units, (epsilon, delta, *rho))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +62,12 @@ class Anchor:
     debits: tuple[Debit, ...]
 
     @property
-    def spent(self) -> dict[str, tuple[str, str]]:
-        """Epsilon and delta by dataset, as exact decimals."""
+    def spent(self) -> dict[str, tuple[str, ...]]:
+        """Epsilon and delta by dataset, and rho where there is some, as exact decimals."""
         totals: defaultdict[str, Amount] = defaultdict(Amount)
         for debit in self.debits:
             totals[debit.dataset] += debit.amount
-        return {name: total.texts() for name, total in totals.items()}
+        return {name: (*total.texts(), *([total.rho_text()] if total.rho else [])) for name, total in totals.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return the anchor as plain values; `spent` is for human readers only."""

@@ -11,7 +11,7 @@ import secrets
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -19,10 +19,12 @@ import numpy.typing as npt
 
 from abcdp.ledger import copies, top_ups
 from abcdp.ledger import keys as key_file
-from abcdp.ledger.amount import Amount, Number
+from abcdp.ledger.accounting import Accounting, accounting_of, budget_of, cost_in, total_of
+from abcdp.ledger.amount import Amount, Number, exact
 from abcdp.ledger.anchor import Anchor, journal
 from abcdp.ledger.chain import Chain, Entry, canonical, replay, sha256
 from abcdp.ledger.commitment import as_rows, commit, commit_as_read, commit_ordered
+from abcdp.ledger.dataset import Dataset, dataset_of
 from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, NearCopyWarning, RequestBurnt
 from abcdp.ledger.keys import Keys
 from abcdp.ledger.state import Kind, State
@@ -33,37 +35,6 @@ from abcdp.privacy.unit import Unit
 FORMAT = 2
 _LONGEST_NAME = 200
 _PACKAGE = __name__.partition(".")[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
-    """A registered dataset: whom its guarantees protect, what it may spend in all, and what it has spent.
-
-    `records` is known only where the unit makes the size public. `reading` is what was said of the file's columns:
-    which of them, the origins of dates, the levels of categories.
-    """
-
-    name: str
-    unit: Unit
-    epsilon: Fraction
-    delta: Fraction
-    spent_epsilon: Fraction
-    spent_delta: Fraction
-    columns: int
-    records: int | None
-    description: str
-    closed: bool = False
-    reading: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def left_epsilon(self) -> Fraction:
-        """What is left of epsilon."""
-        return Fraction(0) if self.closed else max(Fraction(0), self.epsilon - self.spent_epsilon)
-
-    @property
-    def left_delta(self) -> Fraction:
-        """What is left of delta."""
-        return Fraction(0) if self.closed else max(Fraction(0), self.delta - self.spent_delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +105,7 @@ class Ledger:
         unit: Unit,
         epsilon: Number,
         delta: Number = 0,
+        accounting: Accounting = "sum",
         description: str = "",
         purpose: str = "",
         actor: str | None = None,
@@ -142,11 +114,12 @@ class Ledger:
     ) -> Dataset:
         """Enter a dataset with its total budget, and commitments to its records that reveal nothing about them.
 
+        `accounting` says how costs add up (:mod:`abcdp.ledger.accounting`), for good.
         `reading` says, in public words, how columns of a file became these numbers. `as_read` are the records before
         anything stood in the place of empty cells: with another stand-in they are the same people.
         Warns of :class:`NearCopyWarning` where they are much like those of another dataset.
         """
-        budget = check_registration(name, unit, epsilon, delta, description, purpose, actor)
+        budget = check_registration(name, unit, epsilon, delta, description, purpose, actor, accounting)
         rows = as_rows(data)
         gaps = rows if as_read is None else as_rows(as_read)
         key = self._keys.commitments[0]
@@ -158,6 +131,8 @@ class Ledger:
         }  # fmt: skip
         if reading:
             body["reading"] = dict(reading)
+        if accounting != "sum":
+            body["total"] = total_of(accounting, epsilon, delta)
         with self._appending() as chain:
             there = chain.registrations()
             if any(entry.dataset == name for entry in there):
@@ -175,7 +150,7 @@ class Ledger:
             entry = chain.append(
                 Kind.REGISTERED, dataset=name, key=commit(key, rows), amount=budget, body=body, actor=actor
             )
-            found = _dataset(entry, chain.state(name))
+            found = dataset_of(entry, chain.state(name))
         self._say_copies(name, rows)
         return found
 
@@ -203,12 +178,12 @@ class Ledger:
     def dataset(self, name: str) -> Dataset:
         """Return a dataset as it stands."""
         with self._reading() as chain:
-            return _dataset(_registration(chain, name), chain.state(name))
+            return dataset_of(_registration(chain, name), chain.state(name))
 
     def datasets(self) -> list[Dataset]:
         """Return all datasets as they stand, in the order of their registration."""
         with self._reading() as chain:
-            return [_dataset(entry, chain.state(entry.dataset)) for entry in chain.registrations()]
+            return [dataset_of(entry, chain.state(entry.dataset)) for entry in chain.registrations()]
 
     def check_data(self, name: str, data: npt.ArrayLike, *, ordered: bool = False) -> None:
         """Raise unless these are the records that were registered; with `ordered` also in that order.
@@ -241,19 +216,24 @@ class Ledger:
             if chain.state(name).closed:
                 raise LedgerError(f"dataset {name!r} is closed already.")
             chain.append(Kind.CLOSED, dataset=name, key=name, body={"reason": reason}, actor=actor)
-            return _dataset(registration, chain.state(name))
+            return dataset_of(registration, chain.state(name))
 
     def lower(self, name: str, epsilon: Number, delta: Number = 0, *, reason: str, actor: str | None = None) -> Dataset:
-        """Give a dataset a lower total budget; what is spent stays spent."""
+        """Give a dataset a lower total budget; what is spent stays spent. The delta of an account in rho stays."""
         _check_reason(reason)
-        budget = Amount.budget(epsilon, delta)
         with self._appending() as chain:
             registration = _registration(chain, name)
+            there = dataset_of(registration, chain.state(name))
+            if there.accounting == "rho":
+                if exact("delta", delta) not in (0, there.delta):
+                    raise LedgerError(f"dataset {name!r}: the delta of an account in rho stays; lower its epsilon.")
+                delta = there.delta
+            budget = budget_of(there.accounting, epsilon, delta)
             if not budget.fits(chain.state(name).budget):
                 raise LedgerError(f"dataset {name!r}: a budget is only ever lowered; nothing was changed.")
             key = f"{name} {chain.head().seq + 1}"
             chain.append(Kind.BUDGET, dataset=name, key=key, amount=budget, body={"reason": reason}, actor=actor)
-            return _dataset(registration, chain.state(name))
+            return dataset_of(registration, chain.state(name))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -279,6 +259,7 @@ class Ledger:
         epsilon: Number,
         delta: Number = 0,
         *,
+        rho: Fraction | None = None,
         purpose: str = "",
         leaves: str = "",
         actor: str | None = None,
@@ -286,18 +267,24 @@ class Ledger:
     ) -> Charge | bytes:
         """Charge a dataset for a request, before anything is computed; for a request seen before, return its result.
 
-        `leaves` says in words what will leave. Where it `tops_up` an earlier result, epsilon and delta are the cost of
-        the whole chain, of which the difference is charged. The charge is on disk when this returns; a refusal, such as
+        `rho` is the cost in concentrated privacy, where it is known, for accounts that are kept in it. `leaves` says in
+        words what will leave. Where it `tops_up` an earlier result, all costs are those of the whole chain, of which
+        the difference is charged. The charge is on disk when this returns; a refusal, such as
         :class:`BudgetExceeded`, charges nothing.
         """
         key = _request_key(name, request)
         with self._appending() as chain:
-            _registration(chain, name)
+            registration = _registration(chain, name)
+            accounting = accounting_of(registration.values())
             if chain.find(Kind.CHARGED, key):
                 return _stored_result(chain, name, key)
-            cost = Amount.charge(epsilon, delta) if tops_up is None else tops_up.charge(epsilon, delta)
+            cost = cost_in(accounting, name, epsilon, delta, rho)
+            if tops_up is not None:
+                cost = tops_up.charge(cost)
             _check_budget(name, cost, chain.state(name))
             body: dict[str, Any] = {"request": dict(request), "purpose": purpose, "leaves": leaves}
+            if accounting != "sum":
+                body["total"] = total_of(accounting, epsilon, delta)  # what the release promises of itself
             if (None if tops_up is None else tops_up.digest) != request.get("tops_up"):
                 raise LedgerError("a request that tops up an earlier one names it by its digest; nothing was charged.")
             if tops_up is not None:
@@ -485,7 +472,14 @@ def _identity(first: Entry | None, name: str) -> str:
 
 
 def check_registration(
-    name: str, unit: Unit, epsilon: Number, delta: Number, description: str, purpose: str, actor: str | None
+    name: str,
+    unit: Unit,
+    epsilon: Number,
+    delta: Number,
+    description: str,
+    purpose: str,
+    actor: str | None,
+    accounting: Accounting = "sum",
 ) -> Amount:
     """Return the budget of a dataset to be registered, or raise where something said of it cannot be."""
     if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= _LONGEST_NAME:
@@ -495,7 +489,7 @@ def check_registration(
     for what, text in (("description", description), ("purpose", purpose), ("actor", actor or "")):
         if not isinstance(text, str):
             raise LedgerError(f"{what}: give a text.")
-    return Amount.budget(epsilon, delta)
+    return budget_of(accounting, epsilon, delta)
 
 
 def _check_reason(reason: str) -> None:
@@ -509,25 +503,6 @@ def _registration(chain: Chain, name: str) -> Entry:
     known = ", ".join(repr(entry.dataset) for entry in chain.registrations())
     raise LedgerError(
         f"dataset {name!r} is not registered in this ledger; {f'it has {known}' if known else 'it has none yet'}."
-    )
-
-
-def _dataset(entry: Entry, state: State) -> Dataset:
-    values = entry.values()
-    epsilon, delta = state.budget.fractions()
-    spent_epsilon, spent_delta = (state.spent + state.reserved).fractions()
-    return Dataset(
-        name=entry.dataset,
-        unit=Unit.from_json(values["unit"]),
-        epsilon=epsilon,
-        delta=delta,
-        spent_epsilon=spent_epsilon,
-        spent_delta=spent_delta,
-        columns=values["columns"],
-        records=values["records"],
-        description=values["description"],
-        closed=state.closed,
-        reading=values.get("reading", {}),
     )
 
 
@@ -554,13 +529,15 @@ def _check_budget(name: str, cost: Amount, state: State) -> None:
     if cost.fits(left):
         return
     (asked_epsilon, asked_delta), (left_epsilon, left_delta) = cost.texts(), left.texts()
-    if cost.epsilon > left.epsilon:
+    if cost.rho > left.rho:
+        word, asked, rest = "rho", cost.rho_text(), left.rho_text()
+    elif cost.epsilon > left.epsilon:
         word, asked, rest = "epsilon", asked_epsilon, left_epsilon
     else:
         word, asked, rest = "delta", asked_delta, left_delta
     raise BudgetExceeded(
         f"the release needs {word}={asked} but only {rest} is left for dataset {name!r}; "
-        f"nothing was computed on the data. Lower {word}: the "
+        f"nothing was computed on the data. Lower {'epsilon' if word == 'rho' else word}: the "
         "budget was fixed when the dataset was registered, and nothing raises it."
     )
 

@@ -20,7 +20,7 @@ from abcdp.ledger.amount import Amount
 from abcdp.ledger.anchor import Debit
 from abcdp.ledger.errors import LedgerError
 from abcdp.ledger.keys import Keys
-from abcdp.ledger.state import DEBITS, DOUBTED, WHOLE, FaultError, Kind, Rules, State, after
+from abcdp.ledger.state import COSTLY, DEBITS, DOUBTED, WHOLE, FaultError, Kind, Rules, State, after
 
 START = "0" * 64
 OLDER = "entries"  # the table of format 1
@@ -104,7 +104,7 @@ class Entry(NamedTuple):
     @property
     def amount(self) -> Amount:
         """What was charged, or for a dataset its budget."""
-        return Amount(self.epsilon, self.delta)
+        return Amount(self.epsilon, self.delta, self.values().get("rho", 0) if self.kind in COSTLY else 0)
 
     def values(self) -> Any:
         """Return what the body holds."""
@@ -290,7 +290,7 @@ class Chain:
             key,
             amount.epsilon,
             amount.delta,
-            canonical(body if body is not None else {}),
+            canonical((body or {}) | ({"rho": amount.rho} if amount.rho else {})),
             canonical(state.to_json() if state is not None else None),
             digest_of(last),
             head.hash,

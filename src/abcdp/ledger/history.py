@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from abcdp.ledger.chain import Entry
-from abcdp.ledger.state import WHOLE, Kind
-
-_COSTLY = (Kind.CHARGED, Kind.LOST, Kind.RESERVED, Kind.REGISTERED, Kind.BUDGET)
+from abcdp.ledger.state import COSTLY, WHOLE, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One entry; amounts are exact decimals, `left` is what the dataset may still spend after it."""
+    """One entry; amounts are exact decimals, `left` is what the dataset may still spend after it.
+
+    Of an account in rho, that and `left` are rho; epsilon and delta are then those that a release promises of itself,
+    or the total of the account.
+    """
 
     seq: int
     time: str
@@ -25,6 +28,7 @@ class Line:
     delta: str
     left: str
     details: str
+    rho: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as plain values."""
@@ -37,8 +41,14 @@ def lines(entries: Iterable[Entry]) -> list[Line]:
 
 
 def _line(entry: Entry) -> Line:
-    epsilon, delta = entry.amount.texts() if entry.kind in _COSTLY else ("", "")
-    left = "" if entry.kind in WHOLE else entry.state_after().left.texts()[0]
+    epsilon, delta = entry.amount.texts() if entry.kind in COSTLY else ("", "")
+    left = rho = ""
+    if entry.kind not in WHOLE:
+        state = entry.state_after()
+        left = state.left.rho_text() if state.budget.rho else state.left.texts()[0]
+    if entry.amount.rho:
+        rho, said = entry.amount.rho_text(), entry.values().get("total", {})
+        epsilon, delta = (_decimal(said[name]) if name in said else "" for name in ("epsilon", "delta"))
     return Line(
         seq=entry.seq,
         time=entry.time,
@@ -49,7 +59,12 @@ def _line(entry: Entry) -> Line:
         delta=delta,
         left=left,
         details=_details(entry),
+        rho=rho,
     )
+
+
+def _decimal(text: str) -> str:
+    return f"{float(Fraction(text)):g}"
 
 
 def _details(entry: Entry) -> str:

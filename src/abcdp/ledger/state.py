@@ -31,6 +31,7 @@ class Kind:
     RECONCILED = "reconciled"  # the hash of the anchor's head
 
 
+COSTLY = (Kind.REGISTERED, Kind.CHARGED, Kind.LOST, Kind.RESERVED, Kind.BUDGET)  # entries with an amount
 WHOLE = (Kind.CREATED, Kind.ADOPTED, Kind.RECONCILED)  # entries of the ledger as a whole
 DEBITS = (Kind.REGISTERED, Kind.CHARGED, Kind.LOST)
 DOUBTED = (Kind.ADOPTED, Kind.RECONCILED)  # after these nobody knows which results were topped up elsewhere
@@ -59,13 +60,16 @@ class State:
     def to_json(self) -> list[Any]:
         """Return the state as plain values."""
         amounts = (self.budget, self.spent, self.reserved)
-        return [self.registered, *(n for a in amounts for n in (a.epsilon, a.delta)), self.closed]
+        rho = [a.rho for a in amounts]  # written where there is some: older states stay as they are
+        older = [self.registered, *(n for a in amounts for n in (a.epsilon, a.delta)), self.closed]
+        return older + rho if any(rho) else older
 
     @classmethod
     def from_json(cls, values: Any) -> State:
         """Return the state that :meth:`to_json` wrote."""
-        registered, *numbers, closed = values
-        budget, spent, reserved = (Amount(*numbers[i : i + 2]) for i in (0, 2, 4))
+        registered, *numbers, closed = values[:8]
+        rho = values[8:] or (0, 0, 0)
+        budget, spent, reserved = (Amount(numbers[2 * i], numbers[2 * i + 1], rho[i]) for i in range(3))
         return cls(registered, budget, spent, reserved, closed)
 
 
@@ -128,7 +132,9 @@ class Rules:
         if (kind, key) in self._seen:
             raise FaultError(f"a second {kind} with the same key")
         self._seen.add((kind, key))
-        if min(amount.epsilon, amount.delta) < 0:
+        if type(amount.rho) is not int:  # it comes from a text, the others from columns of whole numbers
+            raise FaultError("its rho is not a whole number")
+        if min(amount.epsilon, amount.delta, amount.rho) < 0:
             raise FaultError("its amount is below 0")
         if (kind in WHOLE) != (dataset == ""):
             raise FaultError(f"{kind} with the dataset {dataset!r}")

@@ -13,10 +13,9 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-from abcdp.ledger.amount import Amount, Number
+from abcdp.ledger.amount import Amount
 from abcdp.ledger.chain import Chain, Entry
 from abcdp.ledger.commitment import commit_integers
 from abcdp.ledger.errors import LedgerError
@@ -44,23 +43,20 @@ class Earlier:
     paid: Amount
     kept: Mapping[str, Any]
 
-    def charge(self, epsilon: Number, delta: Number = 0) -> Amount:
+    def charge(self, total: Amount) -> Amount:
         """Return what is left to pay where the whole chain costs so much."""
-        total = Amount.charge(epsilon, delta)
-        if total.epsilon <= self.paid.epsilon or total.delta < self.paid.delta:
+        rest = total - self.paid
+        if max(rest.epsilon, rest.rho) <= 0 or min(rest.epsilon, rest.delta, rest.rho) < 0:
             raise LedgerError(
-                f"the release to be topped up has paid epsilon={self.paid.texts()[0]} already, as much as this would "
-                f"cost in all; {_NOTHING}. Ask for more epsilon."
+                f"the release to be topped up has paid {self.paid.in_words()} already, as much as this would cost in "
+                f"all; {_NOTHING}. Ask for more epsilon."
             )
-        return total - self.paid
-
-    def difference(self, epsilon: Number, delta: Number = 0) -> tuple[Fraction, Fraction]:
-        """Return the same as numbers."""
-        return self.charge(epsilon, delta).fractions()
+        return rest
 
     def body(self) -> dict[str, Any]:
         """Return what the charge of a top-up writes down of its chain."""
-        return {"root": self.root, "paid": [self.paid.epsilon, self.paid.delta]}
+        rho = [self.paid.rho] if self.paid.rho else []
+        return {"root": self.root, "paid": [self.paid.epsilon, self.paid.delta, *rho]}
 
 
 def find(chain: Chain, dataset: str, digest: str, by: str) -> Earlier:

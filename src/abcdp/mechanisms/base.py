@@ -65,6 +65,11 @@ class Calibration(abc.ABC):
         """The cost: exact for a pure mechanism, a bound at this delta for others."""
 
     @property
+    def rho(self) -> Fraction | None:
+        """The cost in concentrated privacy; None where all that is known holds under a delta."""
+        return pure_rho(self.epsilon) if self.delta == 0 else None
+
+    @property
     @abc.abstractmethod
     def real_sensitivity(self) -> float:
         """The sensitivity of the distance or of the summary, in the norm of the noise."""
@@ -274,6 +279,11 @@ class DistanceMechanism(Mechanism):
 def exact(epsilon: float) -> Fraction:
     """Return a budget as the decimal number that was written: 0.1 is one tenth."""
     return Fraction(str(epsilon))
+
+
+def pure_rho(epsilon: Fraction) -> Fraction:
+    """Return what a pure guarantee costs in concentrated privacy (Bun and Steinke 2016)."""
+    return epsilon**2 / 2
 
 
 def check_cost(calibration: Calibration, budget: Fraction) -> None:

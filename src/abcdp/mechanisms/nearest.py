@@ -2,8 +2,8 @@ r"""The nearest draws of a known bank, chosen privately: no threshold to guess.
 
 The c draws with the smallest :math:`\rho_t - E_t`, :math:`E_t` one-sided geometric noise of scale :math:`s`, cost
 :math:`2c\Delta/s`. The sign matters: with :math:`+E_t` the loss grows with the bank. With Gumbel noise of scale
-:math:`s` instead they are :math:`c\Delta^2/(2s^2)`-zCDP, which under a delta takes less noise unless c is small. The
-proofs stand in ``docs/proofs/nearest.md``.
+:math:`s` instead they are c choices in a row, each with a loss in an interval of length :math:`2\Delta/s`, which under
+a delta takes less noise unless c is small. The proofs stand in ``docs/proofs/nearest.md``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,18 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from abcdp._common.arrays import BoolArray, IntArray
-from abcdp.mechanisms.base import ByDistance, DistanceMechanism, Mechanism, Noise, Offer, Stream, check_cost, exact
-from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
+from abcdp.mechanisms.base import (
+    ByDistance,
+    DistanceMechanism,
+    Mechanism,
+    Noise,
+    Offer,
+    Stream,
+    check_cost,
+    exact,
+    pure_rho,
+)
+from abcdp.mechanisms.composition import ranged_epsilon, ranged_width
 from abcdp.mechanisms.grid import Grid
 from abcdp.mechanisms.outcome import Outcome
 from abcdp.privacy.noise_law import Law, Sampler
@@ -41,15 +51,17 @@ class NearestCalibration(ByDistance):
     delta: float = 0.0
 
     @property
-    def zcdp(self) -> Fraction:
-        """The exact cost of Gumbel noise of this scale in concentrated privacy."""
-        return Fraction(self.accept * self.grid.sensitivity**2, 2 * self.scale**2)
+    def rho(self) -> Fraction:
+        """The cost in concentrated privacy: of Gumbel noise, an eighth of each choice's squared range."""
+        if self.shape == "gumbel":
+            return Fraction(self.accept * self.grid.sensitivity**2, 2 * self.scale**2)
+        return pure_rho(self.epsilon)
 
     @property
     def epsilon(self) -> Fraction:
         """The cost of this scale: exact, or for Gumbel noise a bound at this delta."""
         if self.shape == "gumbel":
-            return Fraction(zcdp_epsilon(self.zcdp, self.delta))
+            return Fraction(ranged_epsilon(Fraction(2 * self.grid.sensitivity, self.scale), self.accept, self.delta))
         return Fraction(2 * self.accept * self.grid.sensitivity, self.scale)
 
     @property
@@ -108,8 +120,7 @@ class Nearest(DistanceMechanism):
         return found
 
     def _gumbel(self, grid: Grid) -> NearestCalibration:
-        rho = Fraction(zcdp_rho(self.epsilon, self.delta))
-        scale = math.isqrt(math.ceil(self.accept * grid.sensitivity**2 / (2 * rho))) + 1
+        scale = math.ceil(2 * grid.sensitivity / Fraction(ranged_width(self.epsilon, self.accept, self.delta)))
         return NearestCalibration(grid, scale, self.accept, "gumbel", self.delta)
 
     @classmethod

@@ -31,7 +31,7 @@ class ReleasedSummary:
         Both are on the same grid, so this is the exact likelihood of what was released (Gong 2019).
         """
         steps, values = np.array(self.steps), np.array(self.values, dtype=np.float64)
-        if self.law.kind.kernel is None:
+        if self.law.kind.kernel is None or np.min(self.law.scale) < self.law.kind.kernel_from:
             return self.law.log_density(values - np.floor(rows / steps))
         order, factor = self.law.kind.kernel
         scales = np.broadcast_to(np.array(self.law.scale, dtype=np.float64), steps.shape).copy()

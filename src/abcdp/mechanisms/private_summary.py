@@ -9,7 +9,7 @@ noise can hide one unit, each with the integer sensitivity of its own norm:
   one grid line more);
 - box, :math:`P(k) \propto \exp(-\max_j |k_j|/s)`, with a step for each entry that makes the box of all possible changes
   a cube, and the sup sensitivity :math:`\max_j \lceil (w_j + 2 \eta)/g_j \rceil`;
-- discrete Gaussian (under a delta), with the L2 sensitivity :math:`(\Delta_2 + 2 \sqrt D \eta)/g + \sqrt D`.
+- rounded Gaussian (under a delta), with the L2 sensitivity :math:`(\Delta_2 + 2 \sqrt D \eta)/g + \sqrt D`.
 
 Which is cheapest is a function of public settings. The proofs stand in ``docs/proofs/private_summary.md`` and
 ``docs/proofs/rounding.md``.
@@ -43,16 +43,19 @@ from abcdp.mechanisms.base import (
     check_delta,
     check_epsilon,
     exact,
+    pure_rho,
 )
-from abcdp.mechanisms.composition import zcdp_epsilon, zcdp_rho
+from abcdp.mechanisms.gaussian import gaussian_epsilon, gaussian_ratio
 from abcdp.mechanisms.outcome import Outcome, ReleasedSummary
 from abcdp.privacy.noise_law import Law, Sampler
 from abcdp.privacy.unit import Unit
 
 NoiseNorm = Literal["auto", "l1", "box", "l2"]
-_NORMS = {"l1": "laplace", "box": "box", "l2": "gaussian"}
+_NORMS = {"l1": "laplace", "box": "box", "l2": "rounded-gaussian"}
+_DRAWN = {*_NORMS.values(), "gaussian"}  # with that of earlier versions, whose releases are read as they are
 
 _FINENESS = 12  # at least 2**12 steps of sensitivity to each entry, so that crossing grid lines costs 2**-12 at most
+_SCALE_STEPS = 1 << 4  # times 2**12, of the scale of Gaussian noise at least
 _BOX_STEPS = 1 << 16  # of the box in every entry: the sup norm pays nothing for crossing lines, only for rounding up
 _NARROW = 2.0**-8  # entries that move less than this share of the largest one are treated as if they moved that much
 _WORTH = 1.03  # what is enforced is chosen where its noise is at most so many times that of what is derived
@@ -91,10 +94,15 @@ class SummaryCalibration(BySummary):
 
     @property
     def epsilon(self) -> Fraction:
-        """The cost of this scale: exact, or for Gaussian noise a bound at this delta."""
-        if self.shape == "gaussian":
-            return Fraction(zcdp_epsilon(Fraction(self.sensitivity, 2 * self.scale**2), self.delta))
+        """The cost of this scale: exact, or for Gaussian noise at this delta, rounded up."""
+        if self.shape == _NORMS["l2"]:
+            return gaussian_epsilon(Fraction(self.sensitivity, self.scale**2), exact(self.delta))
         return Fraction(self.sensitivity, self.scale)
+
+    @property
+    def rho(self) -> Fraction:
+        """The exact cost in concentrated privacy."""
+        return Fraction(self.sensitivity, 2 * self.scale**2) if self.shape == _NORMS["l2"] else pure_rho(self.epsilon)
 
     @property
     def law(self) -> Law:
@@ -177,9 +185,9 @@ class PrivateSummary(Mechanism):
         The privacy budget. With `delta` = 0 the guarantee is pure.
     norm
         The noise: ``"l1"`` discrete Laplace, ``"box"`` noise that falls with the largest entry in units of how far it
-        can move, ``"l2"`` discrete Gaussian (needs a delta). ``"auto"`` takes the one with the least mean squared
-        error, judged by public settings alone. Only a release with ``"l1"`` can be topped up later, at the difference
-        of the two epsilons: ``abcdp.release(..., tops_up=earlier)``.
+        can move, ``"l2"`` rounded Gaussian (needs a delta). ``"auto"`` takes the one with the least mean squared
+        error, judged by public settings alone. Releases with ``"l1"`` and ``"l2"`` can be topped up later, at the
+        difference of the costs, those with ``"l2"`` once: ``abcdp.release(..., tops_up=earlier)``.
     """
 
     epsilon: float
@@ -230,14 +238,16 @@ class PrivateSummary(Mechanism):
             raise MechanismError("a private summary tops up a private summary.")
         if before.law.kind.indivisible is not None:
             raise MechanismError(
-                f"{before.law.name} noise cannot be topped up: {before.law.kind.indivisible}. Only a private summary "
-                "with norm='l1' can be."
+                f"{before.law.name} noise cannot be topped up: {before.law.kind.indivisible}. Only private summaries "
+                "with norm='l1' and, once, norm='l2' can be."
             )
-        if self.norm != "l1":
-            raise MechanismError(
-                f"norm={self.norm!r}: noise is topped up by noise of its kind. Say norm='l1', as what is released will."
-            )
-        scale = math.ceil(before.sensitivity / exact(self.epsilon))
+        if _NORMS.get(self.norm) != before.shape or (self.norm == "l2" and self.delta != before.delta):
+            norm, delta = next(norm for norm, shape in _NORMS.items() if shape == before.shape), before.delta
+            said = f"norm={norm!r}" if norm == "l1" else f"norm={norm!r}, delta={delta!r}"
+            raise MechanismError(f"noise is topped up by noise of its kind. Say {said}, as what is released will.")
+        scale = (
+            self._laplace_scale(before.sensitivity) if self.norm == "l1" else self._gaussian_scale(before.sensitivity)
+        )
         if scale >= before.scale:
             raise MechanismError(
                 f"epsilon={self.epsilon!r} has no less noise than the release that it would replace: a top-up has a "
@@ -260,7 +270,7 @@ class PrivateSummary(Mechanism):
     def validate(self, outcome: Outcome, draws: int) -> None:
         if outcome.summary is None:
             raise MechanismError("it lacks the summary that its mechanism gives.")
-        if outcome.summary.law.shape not in _NORMS.values():
+        if outcome.summary.law.shape not in _DRAWN:
             raise MechanismError(f"its noise is {outcome.summary.law.name}, which its mechanism does not draw.")
         if outcome.accepted or outcome.gaps or outcome.gap_step:
             raise MechanismError("it has accepted rows, which its mechanism does not give.")
@@ -282,11 +292,17 @@ class PrivateSummary(Mechanism):
     def leaves(self, calibration: SummaryCalibration, parameters: int) -> tuple[str, int]:
         return f"{calibration.width} numbers: the summary of the records with noise on each", calibration.width
 
+    def _laplace_scale(self, steps: int) -> int:
+        return math.ceil(steps / exact(self.epsilon))
+
+    def _gaussian_scale(self, squared: int) -> int:
+        return math.isqrt(math.ceil(squared / gaussian_ratio(exact(self.epsilon), exact(self.delta)) ** 2) - 1) + 1
+
     def _laplace(self, moves: _Sensitivity) -> SummaryCalibration:
         moved = moves.one + 2 * moves.width * moves.error
         step = _step(float(moved) / moves.width)
         steps = math.ceil(moved / Fraction(step) + moves.width) - 1
-        scale = math.ceil(steps / exact(self.epsilon))
+        scale = self._laplace_scale(steps)
         return moves.calibration((step,) * moves.width, "laplace", steps, scale, float(moves.one))
 
     def _box(self, moves: _Sensitivity) -> SummaryCalibration:
@@ -302,11 +318,12 @@ class PrivateSummary(Mechanism):
     def _gaussian(self, moves: _Sensitivity) -> SummaryCalibration:
         root = Fraction(math.nextafter(math.sqrt(moves.width), math.inf))
         moved = moves.two + 2 * root * moves.error
-        step = _step(float(moved) / math.sqrt(moves.width))
+        ratio = gaussian_ratio(exact(self.epsilon), exact(self.delta))
+        # fine enough too for a scale that is rounded to whole steps
+        step = _step(min(float(moved) / math.sqrt(moves.width), float(moved / ratio) / _SCALE_STEPS))
         squared = math.floor((moved / Fraction(step) + root) ** 2)  # a sum of squares of whole numbers is one
-        rho = Fraction(zcdp_rho(self.epsilon, self.delta))
-        scale = math.isqrt(math.ceil(squared / (2 * rho))) + 1
-        return moves.calibration((step,) * moves.width, "gaussian", squared, scale, float(moves.two), self.delta)
+        scale = self._gaussian_scale(squared)
+        return moves.calibration((step,) * moves.width, _NORMS["l2"], squared, scale, float(moves.two), self.delta)
 
 
 class _Sensitivity(abc.ABC):

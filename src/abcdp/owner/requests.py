@@ -39,6 +39,8 @@ from abcdp.sampling.opendp import OpenDPNoise
 
 if TYPE_CHECKING:
     from abcdp.ledger import Charge, Dataset, Earlier, Ledger
+    from abcdp.ledger.accounting import Accounting
+    from abcdp.ledger.amount import Amount
 
 NoiseName = Literal["opendp", "fast"]
 _SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
@@ -84,6 +86,7 @@ def register(
     unit: Unit,
     epsilon: float | str,
     delta: float | str = 0,
+    accounting: Accounting = "sum",
     columns: list[str] | None = None,
     dates: Mapping[str, Any] | None = None,
     categories: Mapping[str, Sequence[Any]] | None = None,
@@ -99,6 +102,11 @@ def register(
     """Register records under a name, with the unit that all their guarantees protect and their total budget.
 
     The records are validated here, once; the ledger keeps a keyed commitment to them, not the records.
+
+    `accounting` says how the costs of releases add up against that budget, and stays: ``"sum"``, epsilons and deltas
+    each by themselves; or ``"rho"``, for many releases, the rho of concentrated privacy that the total (epsilon, delta)
+    is worth. It takes pure releases, Gaussian noise and the nearest draws, and refuses those whose cost is known under
+    a delta alone.
 
     Columns of a file or a data frame go by their names: `columns` selects and orders them, ``dates={"onset":
     "2024-01-08"}`` makes dates the days since an origin, and ``categories={"ward": ["A", "B", "C"]}`` makes words the
@@ -125,15 +133,17 @@ def register(
         raise DataError(f"the unit bounds {len(unit.change)} columns, the records have {records.columns}.")
     from abcdp.ledger.book import check_registration
 
-    check_registration(dataset, unit, epsilon, delta, description, purpose, actor)  # before a ledger is made for it
+    # before a ledger is made for it
+    budget = check_registration(dataset, unit, epsilon, delta, description, purpose, actor, accounting)
     book = open_ledger(ledger, create=create, anchor=anchor)
-    same = _registered_before(book, dataset, records, unit, epsilon, delta, reading.missing) if create else None
+    same = _registered_before(book, dataset, records, unit, budget, reading.missing) if create else None
     found = same or book.register(
         dataset,
         records.records,
         unit=unit,
         epsilon=epsilon,
         delta=delta,
+        accounting=accounting,
         description=description,
         purpose=purpose,
         actor=actor,
@@ -161,13 +171,11 @@ def _registered_before(
     dataset: str,
     records: PrivateData,
     unit: Unit,
-    epsilon: float | str,
-    delta: float | str,
+    budget: Amount,
     missing: Rules,
 ) -> Dataset | None:
     """Return a dataset that is registered just so, as when a script runs again; raise where only the name is."""
     from abcdp.ledger import LedgerError
-    from abcdp.ledger.amount import Amount
 
     found = next((entry for entry in book.datasets() if entry.name == dataset), None)
     if found is None:
@@ -179,11 +187,11 @@ def _registered_before(
             f"dataset {dataset!r} is already registered in {book.name}, with other records; nothing was changed. Give "
             "these another name."
         ) from None
-    if found.unit != unit or (found.epsilon, found.delta) != Amount.budget(epsilon, delta).fractions():
+    if found.unit != unit or found.total != budget:
         raise LedgerError(
             f"dataset {dataset!r} is already registered in {book.name}, with another unit or budget (epsilon="
-            f"{float(found.epsilon):g}, delta={float(found.delta):g}); nothing was changed. A budget can be lowered, "
-            "never raised: abcdp ledger lower."
+            f"{float(found.epsilon):g}, delta={float(found.delta):g}, accounting={found.accounting!r}); nothing was "
+            "changed. A budget can be lowered, never raised: abcdp ledger lower. How costs add up stays."
         )
     rules = Reading.from_json(found.reading).missing
     if rules and rules != missing:  # of records without gaps: others would be other records
@@ -248,7 +256,8 @@ def release(
     tops_up
         An earlier release of this ledger (or its file, or its digest) that this one replaces, with less noise on the
         same numbers: the noise is drawn given the old one, so that both together cost what this one costs, and only the
-        difference is charged. For private summaries with ``norm="l1"``; each release once, the last of a chain.
+        difference is charged. For private summaries with ``norm="l1"``, each release once, the last of a chain; and
+        with ``norm="l2"``, a first release alone.
 
     See Also
     --------
@@ -275,6 +284,7 @@ def release(
         dataset,
         admitted.asked,
         *admitted.cost,
+        rho=admitted.calibration.rho,
         purpose=purpose,
         leaves=admitted.leaves,
         actor=actor,
@@ -304,7 +314,8 @@ class Preview:
     """What a release would promise, cost and let out, were it asked for now.
 
     `epsilon` and `delta` are what the ledger would charge, unless this very request was answered before: then nothing.
-    `leaves` says in words what the release would hold, in at most so many `numbers`.
+    `leaves` says in words what the release would hold, in at most so many `numbers`. Where the dataset's account is in
+    rho, that is charged: `rho` of `left_rho`; epsilon and delta are then what the release promises of itself.
     """
 
     guarantee: Guarantee
@@ -314,16 +325,20 @@ class Preview:
     left_delta: Fraction
     leaves: str
     numbers: int
+    rho: Fraction | None = None
+    left_rho: Fraction = Fraction(0)
 
     @property
     def enough(self) -> bool:
         """Whether what is left pays for it."""
+        if self.rho is not None:
+            return self.rho <= self.left_rho
         return self.epsilon <= self.left_epsilon and self.delta <= self.left_delta
 
     @property
     def left_after(self) -> tuple[Fraction, Fraction]:
-        """The epsilon and the delta that would be left; what is left now, where it is not enough."""
-        if not self.enough:
+        """The epsilon and the delta that would be left; what is left now, where it is not enough or is in rho."""
+        if not self.enough or self.rho is not None:
             return self.left_epsilon, self.left_delta
         return self.left_epsilon - self.epsilon, self.left_delta - self.delta
 
@@ -357,12 +372,14 @@ def preview(
     say_whom(bank, admitted.entry.unit)
     return Preview(
         guarantee=admitted.guarantee,
-        epsilon=admitted.price[0],
-        delta=admitted.price[1],
+        epsilon=admitted.paid[0],
+        delta=admitted.paid[1],
         left_epsilon=admitted.entry.left_epsilon,
         left_delta=admitted.entry.left_delta,
         leaves=admitted.leaves,
         numbers=admitted.numbers,
+        rho=admitted.price.concentration if admitted.entry.accounting == "rho" else None,
+        left_rho=admitted.entry.left_rho,
     )
 
 
@@ -391,9 +408,16 @@ class _Admitted:
         return epsilon, exact(self.guarantee.delta)
 
     @property
-    def price(self) -> tuple[Fraction, Fraction]:
-        """What is charged: the cost, less what the replaced releases have paid."""
-        return self.cost if self.earlier is None else self.earlier.difference(*self.cost)
+    def price(self) -> Amount:
+        """What is charged: the cost, less what the replaced releases have paid; or refuse what cannot be."""
+        total = self.entry.cost(*self.cost, self.calibration.rho)
+        return total if self.earlier is None else self.earlier.charge(total)
+
+    @property
+    def paid(self) -> tuple[Fraction, Fraction]:
+        """The epsilon and delta of the price; of an account in rho, what the release promises of itself."""
+        price = self.price
+        return self.cost if self.entry.accounting == "rho" else price.fractions()
 
 
 def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: _Admitted) -> IntArray | None:
@@ -448,7 +472,7 @@ def _admission(
         numbers=numbers,
         top_up=top_up,
     )
-    _check_price(admitted.price[0], at_most)
+    _check_price(admitted.paid[0], at_most)
     return admitted
 
 

@@ -58,12 +58,13 @@ def topped_up(
     if last.summary is None or first.summary is None or type(first.mechanism) is not PrivateSummary:
         raise MechanismError(
             f"the release to be topped up is by {last.mechanism.kind}, whose answers are no numbers with noise of "
-            f"which less could be drawn later, as far as is known here. {_NOTHING} Only a private summary with "
-            "norm='l1' can be topped up."
+            f"which less could be drawn later, as far as is known here. {_NOTHING} Only private summaries with "
+            "norm='l1' and, once, norm='l2' can be topped up."
         )
     size = entry.unit.public_size(entry.records)
     before = first.mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
     found = mechanism.topped_up(before, fresh)
+    _check_kind(earlier, entry, found)
     if not earlier.kept:
         raise MechanismError(
             f"the release to be topped up was made before abcdp wrote down what a top-up needs. {_NOTHING} Release a "
@@ -82,6 +83,22 @@ def topped_up(
         )
     found = mechanism.topped_up(replace(before, scale=int(last.summary.law.one_scale)), fresh)
     return TopUp(earlier=earlier, summary=last.summary, calibration=found)
+
+
+def _check_kind(earlier: Earlier, entry: Dataset, found: Calibration) -> None:
+    """Raise where noise of this kind cannot go on: after an earlier top-up, or in an account of another kind."""
+    (noise,) = found.noises
+    if noise.law.kind.once is not None and earlier.request != earlier.root:
+        raise MechanismError(
+            f"{noise.law.name} noise is topped up once, and this was already: {noise.law.kind.once}. {_NOTHING} A new "
+            "release is charged in full."
+        )
+    if entry.accounting == "rho" and not noise.law.kind.concentrated:
+        raise MechanismError(
+            f"dataset {entry.name!r} has its account in rho, and what less {noise.law.name} noise adds to that is not "
+            f"known where other releases lie in between. {_NOTHING} A new release is charged in full; Gaussian ones "
+            "(norm='l2') can be topped up here."
+        )
 
 
 def check_drawable(sampler: Sampler, top_up: TopUp) -> None:

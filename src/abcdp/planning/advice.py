@@ -139,8 +139,8 @@ ASK = (
 
 
 LATER = (
-    "Whoever may want less noise later says norm='l1': only such a private summary can be topped up, for the "
-    "difference of the two epsilons."
+    "Whoever may want less noise later says norm='l1' (or, under a delta, norm='l2'): such a private summary can be "
+    "topped up, for the difference of the two epsilons."
 )
 
 

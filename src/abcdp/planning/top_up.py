@@ -88,10 +88,10 @@ def _gain(now: Candidate, then: Candidate) -> str:
 
 def _check(bank: Bank, release: Release, epsilon: float, unit: Unit) -> None:
     """Raise where there is nothing to be topped up."""
-    if release.summary is None or release.summary.law.kind.indivisible is not None:
+    if release.summary is None or release.summary.law.shape != "laplace":
         raise PlanError(
-            f"the release is by {release.mechanism.kind}{_noise_of(release)}: only a private summary with norm='l1' "
-            "can be topped up."
+            f"the release is by {release.mechanism.kind}{_noise_of(release)}: a plan knows top-ups of private "
+            "summaries with norm='l1' alone."
         )
     if not has_summary(bank) or bank.distance.width(bank.records) != len(release.summary.values):
         raise PlanError("the release is not of this bank's summary: plan with the bank that it was made with.")

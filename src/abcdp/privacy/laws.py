@@ -13,6 +13,7 @@ from abcdp.errors import LawError, NoiseError
 from abcdp.privacy.noise_law import LARGEST_SCALE, NoiseLaw, Sampler, check_scale, register_noise_law
 
 _COARSE = 1e9  # a scale beside which whole numbers are as good as real ones
+_FINE = 1e-5  # half of a step, in standard deviations, below which a normal density is as good as straight
 
 
 class Laplace(NoiseLaw):
@@ -88,7 +89,9 @@ class Gaussian(NoiseLaw):
     shape = "gaussian"
     name = "Gaussian"
     norm = "L2"
-    indivisible = "on whole numbers it is a sum of smaller noise of its kind and more for odd ratios of variances alone"
+    indivisible: ClassVar[str | None] = (
+        "on whole numbers it is a sum of smaller noise of its kind and more for odd ratios of variances alone"
+    )
     kernel: ClassVar[tuple[int, float] | None] = (2, -0.5)
 
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:
@@ -113,6 +116,57 @@ class Gaussian(NoiseLaw):
     def size(self, move: IntArray) -> int:
         """Return the sum of squares."""
         return sum(int(k) ** 2 for k in move)
+
+
+class RoundedGaussian(Gaussian):
+    """Normal numbers of the standard deviation `scale`, rounded to whole ones.
+
+    A whole number with such noise is one with normal noise, rounded: what is proven of normal noise holds for it.
+    """
+
+    shape = "rounded-gaussian"
+    name = "rounded Gaussian"
+    indivisible = None
+    once = "what was rounded away of it would have to fit the release before it as well"
+    concentrated = True
+    kernel_from = 1024.0  # then logarithms differ by (z**2 - 1) / (24 scale**2)
+
+    def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return the sum of the entries' log probabilities."""
+        return np.asarray(_log_normal_step(np.asarray(differences), np.asarray(scale)).sum(axis=-1))
+
+    def log_pmf(self, k: FloatArray, scale: float) -> FloatArray:
+        """Return log P(X = k)."""
+        return _log_normal_step(np.asarray(k), np.asarray(scale))
+
+    def log_cdf(self, k: FloatArray, scale: float) -> FloatArray:
+        """Return log P(X <= k)."""
+        from scipy.special import log_ndtr
+
+        return np.asarray(log_ndtr((k + 0.5) / scale))
+
+    def log_sf(self, k: FloatArray, scale: float) -> FloatArray:
+        """Return log P(X > k), which is P(X <= -k - 1)."""
+        return self.log_cdf(-k - 1.0, scale)
+
+    def variance(self, scale: float, width: int, whole: bool) -> float:
+        """Return the variance of an entry, which is a whole number: rounding adds that of a uniform number."""
+        if scale > 3:
+            return scale**2 + 1.0 / 12.0
+        near = np.arange(-60.0, 61.0)
+        return _moment(-self.log_pmf(near, scale), near)
+
+    def draws(self, count: int, width: int, scale: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return vectors of whole numbers."""
+        return np.rint(super().draws(count, width, scale, rng))
+
+    def sample(self, sampler: Sampler, scale: int, count: int, width: int) -> IntArray:
+        """Return independent entries."""
+        return sampler.rounded_gaussian(scale, count * width).reshape(count, width)
+
+    def given(self, sampler: Sampler, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return entries that are independent given theirs: see ``docs/proofs/private_summary.md``."""
+        return sampler.rounded_gaussian_given(old.ravel(), before, scale).reshape(old.shape)
 
 
 class Box(NoiseLaw):
@@ -244,6 +298,17 @@ def _log1mexp(x: FloatArray) -> FloatArray:
         return np.where(x > -0.7, np.log(-np.expm1(np.minimum(x, 0.0))), np.log1p(-np.exp(np.minimum(x, 0.0))))
 
 
+def _log_normal_step(k: FloatArray, scale: FloatArray) -> FloatArray:
+    """Return the log probability that a normal number lies within one half of k."""
+    from scipy.special import log_ndtr
+
+    z, half = np.abs(k) / scale, 0.5 / scale
+    above, beyond = log_ndtr(half - z), log_ndtr(-half - z)
+    # of steps this small a difference of probabilities loses digits, and the density at their middle is as good
+    density = -0.5 * z**2 + (z**2 - 1.0) * half**2 / 6.0 + np.log(2.0 * half) - 0.5 * math.log(2.0 * math.pi)
+    return np.where(half < _FINE, density, above + _log1mexp(beyond - above))
+
+
 def _log_at_least(k: FloatArray, scale: float) -> FloatArray:
     """Return log P(size >= k) of an exponential size."""
     return np.minimum(-k / scale, 0.0)
@@ -258,6 +323,7 @@ def _moment(energies: FloatArray, values: FloatArray) -> float:
 for _law in (
     Laplace(),
     Gaussian(),
+    RoundedGaussian(),
     Box(),
     Geometric(),
     Exponential("exponential", "exponential", +1),

@@ -38,6 +38,9 @@ class Sampler(Protocol):
     def gaussian(self, scale: int, size: int) -> IntArray:
         """Return draws with P(k) proportional to exp(-k**2 / (2 scale**2))."""
 
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        """Return normal numbers of the standard deviation `scale`, each rounded to the nearest whole one."""
+
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
 
@@ -49,6 +52,9 @@ class Sampler(Protocol):
 
         Old draws are as private as what they hide: time and memory do not depend on them.
         """
+
+    def rounded_gaussian_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return the same of rounded normal numbers: those of `scale` given those of `before`."""
 
 
 def check_scale(scale: int) -> None:
@@ -99,6 +105,14 @@ class NoiseLaw(ABC):
 
     indivisible: ClassVar[str | None] = "nobody has shown that it is a sum of smaller noise of its kind and more"
     """Why noise of this kind cannot be made smaller afterwards; None where :meth:`given` does it."""
+
+    once: ClassVar[str | None] = None
+    """Why noise that was made smaller cannot be made smaller again; None where it can."""
+
+    concentrated: ClassVar[bool] = False
+    """Whether making it smaller costs the difference of both rhos, whatever is released in between."""
+    kernel_from: ClassVar[float] = 0.0
+    """The scale from which on the log density is as good as that of the kernel."""
 
     @abstractmethod
     def log_density(self, differences: FloatArray, scale: FloatArray) -> FloatArray:

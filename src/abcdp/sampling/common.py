@@ -46,6 +46,10 @@ class CommonNoise:
         """Return draws that are nearly those with P(k) proportional to exp(-k**2 / (2 scale**2))."""
         return self._rounded("gaussian", scale, 1, size)[:, 0]
 
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        """Return rounded normal numbers, from the same ones as :meth:`gaussian`."""
+        return self.gaussian(scale, size)
+
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors that are nearly those with P(k) proportional to exp(-max(abs(k)) / scale)."""
         return self._rounded("box", scale, width, size)
@@ -61,6 +65,8 @@ class CommonNoise:
     def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
         """Refuse: the law of topped-up noise is that of fresh noise, which is what comparisons draw."""
         raise NoiseError("comparisons draw fresh noise, of which topped-up noise has the law; nothing is topped up.")
+
+    rounded_gaussian_given = laplace_given
 
     def _whole(self, which: int, scale: int, size: int) -> IntArray:
         return (self._pairs(size)[:, which] * scale).astype(np.int64)  # which rounds numbers above 0 down

@@ -12,14 +12,13 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from abcdp._common.arrays import BoolArray, FloatArray, IntArray
+from abcdp._common.arrays import BoolArray, IntArray
 from abcdp.privacy.laws import Box
 from abcdp.privacy.noise_law import REACH, check_scales
+from abcdp.sampling.chances import succeeds
 from abcdp.sampling.gumbel import smallest_of_each
+from abcdp.sampling.normal import given_old, rounded_normals
 from abcdp.sampling.words import BITS, BLOCK, WORDS, Words, check_draws, fill, system_words
-
-# Chances that are computed as floats are right within far less than this.
-_NEAR = 1e-9
 
 Chance = TypeVar("Chance", Fraction, Decimal)
 
@@ -50,6 +49,10 @@ class DigitNoise(ABC):
         check_draws(scale, size)
         return fill(size, lambda n: _gaussian(self._words, scale, n))
 
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        """Return normal numbers of this standard deviation, each rounded to the nearest whole one."""
+        return rounded_normals(self._words, scale, size)
+
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
         return box_noise(self._words, self.exponential, scale, width, size)
@@ -61,6 +64,10 @@ class DigitNoise(ABC):
     def laplace_given(self, old: IntArray, before: int, scale: int) -> IntArray:
         """Return Laplace draws of `scale` given that, with independent noise on top, they make `old` of `before`."""
         return smaller_laplace(self._words, old, before, scale)
+
+    def rounded_gaussian_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return rounded normal numbers of `scale` given those of `before` that they make with more on top."""
+        return given_old(self._words, old, before, scale)
 
     @abstractmethod
     def _words(self, count: int) -> Words:
@@ -183,7 +190,7 @@ def _gaussian(words: Callable[[int], Words], scale: int, size: int) -> IntArray:
             with localcontext(Context(prec=340)):
                 return int((-Decimal(int(apart[i]) ** 2) / (2 * scale**2)).exp() * (1 << BITS))
 
-        kept = np.concatenate([kept, draws[_succeeds(words, chances, exactly)]])
+        kept = np.concatenate([kept, draws[succeeds(words, chances, exactly)]])
     return kept[:size]
 
 
@@ -224,24 +231,8 @@ def _radii(
             above = math.prod(range(radius + 1, radius + width + 1)) << width
             return int(((2 * radius + 1) ** width << BITS) // above)
 
-        kept = np.concatenate([kept, radii[_succeeds(words, chances, exactly)]])
+        kept = np.concatenate([kept, radii[succeeds(words, chances, exactly)]])
     return kept[:size]
-
-
-def _succeeds(words: Callable[[int], Words], chances: FloatArray, exactly: Callable[[int], int]) -> BoolArray:
-    """Return which of as many uniform numbers lie below their chances.
-
-    Chances are known within _NEAR as floats, which nearly always decides; where a number is that near to its chance,
-    both are compared to the last of 1024 bits, of which `exactly` gives those of the chance.
-    """
-    count = len(chances)
-    first = words(4 * count).reshape(count, 4)
-    leading = first.astype(np.float64) @ np.array([2.0**-16, 2.0**-32, 2.0**-48, 2.0**-64])
-    below: BoolArray = leading < chances
-    for i in np.flatnonzero(np.abs(leading - chances) < _NEAR):
-        number = np.concatenate([first[i], words(WORDS - 4)])
-        below[i] = int.from_bytes(number.astype(">u2").tobytes(), "big") < exactly(int(i))
-    return below
 
 
 def _below(words: Callable[[int], Words], limits: IntArray) -> IntArray:

@@ -10,15 +10,17 @@ from abcdp._common.arrays import IntArray
 from abcdp.errors import NoiseMissingError
 from abcdp.sampling.digits import box_noise, smaller_laplace
 from abcdp.sampling.gumbel import smallest_of_each
+from abcdp.sampling.normal import given_old, rounded_normals
 from abcdp.sampling.words import check_draws, fill, system_words
 
 
 class OpenDPNoise:
     """OpenDP's exact integer sampler, on OpenSSL's generator: the default for a real release.
 
-    The running time of a draw depends a little on its value, unlike that of :class:`FastNoise`. OpenDP has no box
-    noise and none that replaces earlier noise, and its choice with Gumbel noise takes a time that tells about the
-    values: the cubes of the first and the whole of the others are drawn as :class:`FastNoise` draws them.
+    The running time of a draw depends a little on its value, unlike that of :class:`FastNoise`. OpenDP has neither box
+    nor rounded Gaussian noise and none that replaces earlier noise, and its choice with Gumbel noise takes a time that
+    tells about the values: the cubes of the first and the whole of the others are drawn as :class:`FastNoise` draws
+    them.
     """
 
     seeded: ClassVar[bool] = False
@@ -50,6 +52,13 @@ class OpenDPNoise:
         measurement = _opendp_gaussian(scale)
         return fill(size, lambda n: np.array(measurement([0] * n), dtype=np.int64))
 
+    def rounded_gaussian(self, scale: int, size: int) -> IntArray:
+        """Return normal numbers of this standard deviation, each rounded to the nearest whole one.
+
+        Not by OpenDP: its Gaussian noise on whole numbers is the discrete one.
+        """
+        return rounded_normals(system_words, scale, size)
+
     def box(self, scale: int, width: int, size: int) -> IntArray:
         """Return vectors of `width` entries, a row each, with P(k) proportional to exp(-max(abs(k)) / scale)."""
         return box_noise(system_words, self.exponential, scale, width, size)
@@ -68,6 +77,13 @@ class OpenDPNoise:
         Not by OpenDP, which has no such draws.
         """
         return smaller_laplace(system_words, old, before, scale)
+
+    def rounded_gaussian_given(self, old: IntArray, before: int, scale: int) -> IntArray:
+        """Return rounded normal numbers of `scale` given those of `before` that they make with more on top.
+
+        Not by OpenDP, which has no such draws.
+        """
+        return given_old(system_words, old, before, scale)
 
 
 def _opendp_laplace(scale: int) -> Any:
