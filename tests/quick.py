@@ -80,6 +80,8 @@ QUICK = {
         "test_ledger.py::test_a_request_is_answered_once",
         "test_ledger_trust.py::test_history_close_and_lower",
         "test_top_up.py::test_the_rules_know_a_chain_that_branches_even_if_it_was_signed_anew",
+        "test_accounting.py::test_a_charge_of_the_wrong_kind_never_fits",
+        "test_accounting.py::test_rho_is_what_the_total_is_worth_in_fifty_digits_and_no_more",
     ],
     "mechanisms": [
         "test_composition.py::test_the_composed_delta_is_the_theorems",
@@ -87,6 +89,7 @@ QUICK = {
         "test_sparse_vector.py::test_a_tenth_is_a_tenth",
         "test_nearest.py::test_impossible_settings_are_named",
         "test_private_summary.py::test_all_entries_can_cross_a_grid_line_at_once",
+        "test_rounded_gaussian.py::test_delta_is_the_profile_to_fifty_digits_and_never_below_it",
     ],
     "models": ["test_epidemic.py", "test_model.py", "test_patients.py"],
     "owner": [
@@ -125,6 +128,7 @@ QUICK = {
         "test_noise.py::test_laplace_and_geometric_have_their_signs",
         "test_noise.py::test_bad_scales_are_refused",
         "test_top_up_noise.py::test_the_law_is_that_of_the_smaller_noise_given_the_old_in_fractions",
+        "test_rounded_gaussian.py::test_draws_are_those_of_the_slow_literal_sampler",
     ],
     "simulation": [
         "test_bank.py::test_summaries_are_those_of_the_simulated_data",

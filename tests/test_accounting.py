@@ -397,3 +397,18 @@ def test_the_command_line_says_what_is_spent_of_the_filter(path, tmp_path):  # n
     assert Fraction(charged.rho) + Fraction(charged.left) == rho
     assert charged.rho in run("ledger", "history", path)
     assert charged.rho in history.page("own", [registered, charged])
+
+
+def test_a_dry_run_says_what_it_costs_in_rho(asked, tmp_path):
+    distance = abcdp.MeanSummary([0], domain=(0, 120))
+    abcdp.simulate(abcdp.models.epidemic, distance, draws=50, records=60, seed=1, to=tmp_path / "bank")
+    np.save(tmp_path / "y.npy", asked["data"])
+    shown = run("release", tmp_path / "bank", tmp_path / "y.npy", "--ledger", asked["ledger"], "--dataset", "d",
+                "--mechanism", "private-summary", "--epsilon", "0.5", "--out", tmp_path / "r.json", "--dry-run",
+                "--json")  # fmt: skip
+    values = json.loads(shown)
+    assert float(values["costs_rho"]) == pytest.approx(0.125, rel=1e-3)
+    assert float(values["left_rho_after"]) == pytest.approx(float(values["left_rho"]) - float(values["costs_rho"]))
+    assert "left_epsilon" not in values
+    assert values["enough"]
+    assert Ledger(asked["ledger"]).head().seq == 2

@@ -65,7 +65,7 @@ class ReleasedSummary:
         size = f"{low} each" if low == high else f"{low} to {high}"
         known = self.over_best_known
         ratio = "" if known is None else f", {known:.3g} times the mean squared error of the best noise known"
-        return f"{len(self.values)} numbers with exact discrete {self.law.name} noise of scale {size}{ratio}"
+        return f"{len(self.values)} numbers with exact integer {self.law.name} noise of scale {size}{ratio}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""

@@ -239,8 +239,8 @@ def release(
         Names the request. The same request returns the stored bytes again and costs nothing; fresh noise needs a new
         name and is a new charge.
     noise
-        ``"opendp"``, OpenDP's sampler wherever it has one that serves (not for box and Gumbel noise, nor for top-ups),
-        or ``"fast"``, the vectorised one; both are exact.
+        ``"opendp"``, OpenDP's sampler wherever it has one that serves (not for rounded Gaussian, box and Gumbel noise,
+        nor for top-ups), or ``"fast"``, the vectorised one; both are exact.
     columns, dates, categories, separator, decimal
         How the file is read. What the registration said is in the ledger and holds here too: nothing need be said
         again, and dates and categories cannot be read otherwise.

@@ -181,7 +181,8 @@ class Law:
     ``"laplace"`` falls with the sum of the entries' sizes, ``"gaussian"`` with the sum of their squares, ``"box"`` with
     the largest of them; `scale` is the unit of these sizes (the standard deviation for Gaussian noise), one for all
     entries or one each. On whole numbers and on real ones the density has the same form, and where the scale is
-    known the constant in front of it does not matter: one law serves both.
+    known the constant in front of it does not matter: one law serves both. ``"rounded-gaussian"`` is of whole numbers
+    alone: real Gaussian noise, rounded.
 
     Examples
     --------
