@@ -42,9 +42,11 @@ from abcdp.simulation.executors import RETRIES, Crew, Pool, levels_to_caller
 from abcdp.simulation.model import Model
 from abcdp.simulation.pieces import STREAMS, Making, Task
 from abcdp.simulation.pilot import CLOSE, trial_draws
+from abcdp.simulation.simulators import Streaming
 
 _SHARD_BYTES = 8 << 20
 _SHARD_ROWS = 1024
+_ON_DEVICE = 1 << 15, 16 << 20  # rows and bytes of a shard where a device makes a million draws a second
 _READERS = 8  # shards of an earlier run that are checked at once
 _SAID_FIRST = ("model", "parameters", "prior")
 _NOT_COMPARED = ("software", "pilot", "shards", "digest", "extending", "merging", "merged")
@@ -101,7 +103,9 @@ def simulate(
         Draws per shard (per file) and per random stream, which is per call of a vectorised simulator. Both are part of
         the recipe: another value gives another bank of the same law. By default there are some hundred batches or
         more, so that slow simulators have work for many workers, and no larger ones than suit a core's cache. A crash
-        loses the shards under way, of simulators that take seconds only the batches under way.
+        loses the shards under way, of simulators that take seconds only the batches under way. On a device (backend
+        "jax") draws have random keys of their own, and `batch` only says how many are under way at a time: as many as
+        fit into its memory by default. The bank does not depend on it.
     retries
         How often a piece is given out again after its worker was lost. A draw that fails is never simulated again.
     progress
@@ -315,8 +319,10 @@ def _begin(
         support=model.support,
         proposal=proposal,
     )
-    shard = shard or power_of_two(min(_SHARD_ROWS, _SHARD_BYTES // (8 * header.stored)))
-    if batch is not None:
+    engine, on_device = model.engine, isinstance(model.engine, Streaming)
+    rows, size = _ON_DEVICE if on_device else (_SHARD_ROWS, _SHARD_BYTES)
+    shard = shard or power_of_two(min(rows, size // (8 * header.stored)))
+    if batch is not None and not on_device:
         batches = Batches(shard, batch)
     elif more is not None:
         batches = _batches_of(began, shard, folder)
@@ -325,15 +331,19 @@ def _begin(
     else:
         batches = batches_for(model, records * header.columns, shard)
     recipe = {"seed": seed, "draws": _draws_to_json(stages), "shard": shard, "batch": batches.to_json()}
+    backend = engine.describe() if isinstance(engine, Streaming) else None
     manifest = {
         **header.to_json(),
+        **({} if backend is None else {"backend": backend}),
         "recipe": recipe if streams == 1 else recipe | {"streams": streams},
         "pilot": {"theta": trial.theta[0].tolist(), "row": header.distance.encode(pilot[:1])[0, :8].tolist()},
         "software": {"abcdp": __version__, "numpy": np.__version__},
     }
     if folder is not None:
         _open_manifest(folder, began, manifest, extend=more is not None)
-    task = Task(model, header, seed, batches, streams, draws_with_covariances(header, sum(stages)))
+    ahead = None if batch is None else -(-batch // batches.most)
+    kept = draws_with_covariances(header, sum(stages))
+    task = Task(model, header, seed, batches, streams, kept, ahead, backend)
     return _Run(task, folder, manifest, _sizes(stages, shard), began or {}, more is not None, trial.seconds)
 
 
