@@ -34,6 +34,7 @@ GENERATOR = "threefry2x32"
 _MOST = {"cpu": (1 << 18, 1 << 10)}  # values and draws of a tile: a core's cache
 _MOST_ELSEWHERE = (1 << 24, 1 << 16)  # enough to keep an accelerator busy
 _AHEAD, _MOST_AHEAD = 1, 8  # tiles under way for each device beside the one that is awaited
+_FEWEST = 8  # draws of a call: less than a tile is rounded up to a power of two, each of which is compiled anew
 _COPIES = 8  # of a tile's records, which a program is guessed to hold
 _FULL = "RESOURCE_EXHAUSTED"
 
@@ -295,8 +296,7 @@ class _Call:
 
     def begin(self, start: int, stop: int, tile: int, device: Any) -> Any:
         """Send draws to a device, which works on them from now on; the last of them fills what is left of the tile."""
-        size = min(tile, 1 << (stop - start - 1).bit_length())
-        theta = self.theta[start:stop]
+        size, theta = _size(stop - start, tile), self.theta[start:stop]
         if size > len(theta):
             theta = np.concatenate([theta, np.repeat(theta[-1:], size - len(theta), axis=0)])
         with in_float64(), _noticing():
@@ -312,14 +312,20 @@ class _Call:
         try:
             return self.end(self.begin(start, stop, tile, device), stop - start)
         except _Full as error:
-            if stop - start == 1:
+            half = _size(stop - start, tile) // 2
+            if not half:
                 raise ModelError(
                     f"simulator {name!r}: a single draw does not fit into the memory of {device}. Use fewer records, "
                     "or a device with more memory."
                 ) from error
-        middle = start + (stop - start + 1) // 2
-        halves = [self.again(*ends, -(-tile // 2), device, name) for ends in ((start, middle), (middle, stop))]
+        ends = [(at, min(at + half, stop)) for at in range(start, stop, half)]
+        halves = [self.again(*pair, half, device, name) for pair in ends]
         return [np.concatenate(parts) for parts in zip(*halves, strict=True)]
+
+
+def _size(draws: int, tile: int) -> int:
+    """Return how many draws a call is compiled for."""
+    return min(tile, max(_FEWEST, 1 << (draws - 1).bit_length()))
 
 
 def _keys(draws: Draws) -> Keys:

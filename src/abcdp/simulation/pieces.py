@@ -161,7 +161,9 @@ class Task:
             earlier += batch.rows[1:]
             covariances += batch.covariances
         before = np.concatenate(earlier) if earlier else None
-        data = ShardData(status, theta, np.concatenate(encoded), log_weight, before)
+        data = ShardData(
+            status, theta, self.header.rounded(np.concatenate(encoded)), log_weight, before, self.header.single
+        )
         return data, why, Covariances.joined(covariances)
 
     def _called(self, job: Job, theta: FloatArray) -> Iterator[_Batch]:
@@ -322,6 +324,7 @@ class _Unfinished:
             np.empty((rows, header.width)),
             None if before is None else np.empty(rows),
             np.empty((rows, before)) if before else None,
+            header.single,
         )
         self.number = number
         self.gaps = [(0, rows)]  # what no piece that was kept has
