@@ -25,9 +25,13 @@ def run(cases: str, **environment: str) -> None:
 
 
 @needs_jax
-@pytest.mark.parametrize("cases", ["TestDraws", "TestSummaries"])
-def test_draws_and_their_summaries(cases):
-    run(cases)
+def test_draws_have_keys_of_their_own():
+    run("TestDraws")
+
+
+@needs_jax
+def test_summaries_are_made_on_a_device():
+    run("TestSummaries")
 
 
 @needs_jax

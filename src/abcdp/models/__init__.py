@@ -19,6 +19,8 @@
 ``patients``
     Two latent groups of patients. A record is a patient, as four lab values, a dose and a response; what tells the five
     parameters is how the columns go together.
+``mixture_jax``, ``covid_jax``, ``epidemic_jax``, ``regression_jax``
+    The same laws in JAX, for its devices.
 """
 
 from __future__ import annotations

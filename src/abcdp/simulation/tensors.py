@@ -10,7 +10,7 @@ generator; what it returns is taken back from its device. With PyTorch::
 
     model = abcdp.Model(prior, simulate, backend="dlpack")
 
-and with CuPy ``cupy.random.Generator(cupy.random.XORWOW(seed))`` is the generator. The draws of a call share a seed,
+and with CuPy a generator is made of the seed likewise. The draws of a call share a seed,
 so that a bank depends on how many these are, which its recipe says (``simulate(..., batch=4096)`` suits a device).
 """
 
