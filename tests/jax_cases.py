@@ -55,8 +55,9 @@ class TestDraws:
         first = digest(made, MEAN)
         assert {digest(made, MEAN, batch=batch, workers=1 + batch % 2) for batch in (1, 100)} == {first}
         assert digest(made, MEAN, to=tmp_path / "bank") == abcdp.Bank(tmp_path / "bank").digest == first
-        assert digest(pickle.loads(pickle.dumps(made)), MEAN) == first
         assert digest(made, MEAN, seed=6) != first
+        if encode == "host":
+            assert digest(pickle.loads(pickle.dumps(made)), MEAN) == first
 
     @pytest.mark.parametrize("encode", ["host", "device"])
     def test_not_even_the_size_of_a_compiled_call_shows(self, encode, monkeypatch):
@@ -215,7 +216,7 @@ class TestDraws:
 
         made = abcdp.Model(PRIOR, normal, backend="jax")
         monkeypatch.setattr(made.engine, "_compiled", lambda *_: full)
-        monkeypatch.setattr(JaxSimulator, "_values", lambda *_: 5)
+        monkeypatch.setattr(JaxSimulator, "_values_of", lambda *_: 5)
         with pytest.raises(abcdp.errors.ModelError, match="a single draw does not fit"):
             made.run(np.zeros((4, 2)), 5, np.random.default_rng(1))
 
@@ -225,10 +226,41 @@ class TestDraws:
                 self.memory_stats = lambda: stats
 
         one = 8 * jax_simulator._COPIES * jax_simulator._MOST_ELSEWHERE[0]
-        for limit, tiles in ((None, 1), ({"bytes_limit": one}, 1), ({"bytes_limit": 3 * one}, 3)):
-            assert jax_simulator._tiles_that_fit(Device(limit)) == tiles
-        assert jax_simulator._tiles_that_fit(Device({"bytes_limit": 3 * one, "bytes_in_use": one})) == 2
-        assert jax_simulator._tiles_that_fit(Device({"bytes_limit": 1000 * one})) == 8
+        for memory, tiles in (
+            (None, 1024),
+            ({"bytes_limit": one // 2}, 1),
+            ({"bytes_limit": 3 * one}, 3),
+            ({"bytes_limit": 3 * one, "bytes_in_use": one}, 2),
+        ):
+            assert jax_simulator._tiles_that_fit([Device(memory)]) == tiles
+        assert jax_simulator._tiles_that_fit([Device({"bytes_limit": 3 * one})] * 4) == 12
+
+    def test_all_threads_together_have_no_more_under_way_than_fits(self, monkeypatch):
+        monkeypatch.setitem(jax_simulator._MOST, "cpu", (1 << 18, 16))
+        expected = digest(model(), MEAN, draws=400)
+        monkeypatch.setattr(jax_simulator, "_tiles_that_fit", lambda devices: 3)
+        inside, seen = [], []
+        enter, leave = jax_simulator._Room.enter, jax_simulator._Room.leave
+
+        def entering(room, wait):
+            found = enter(room, wait)
+            inside.extend([1] if found else [])
+            seen.append(len(inside))
+            return found
+
+        def leaving(room):
+            inside.pop()
+            leave(room)
+
+        monkeypatch.setattr(jax_simulator._Room, "enter", entering)
+        monkeypatch.setattr(jax_simulator._Room, "leave", leaving)
+        made = abcdp.Model(PRIOR, normal, backend="jax")
+        assert digest(made, MEAN, draws=400, batch=1000, workers=4) == expected
+        assert max(seen) <= 3
+        assert not inside
+        made.engine._room.halve()
+        assert made.engine._room.most == 1
+        assert digest(made, MEAN, draws=400, batch=1000, workers=4) == expected
 
     def test_refining_and_narrowing_take_a_model_in_jax(self):
         made = model(iid=True)

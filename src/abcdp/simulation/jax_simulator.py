@@ -33,7 +33,8 @@ Place = Literal["auto", "device", "host"]
 GENERATOR = "threefry2x32"
 _MOST = {"cpu": (1 << 18, 1 << 10)}  # values and draws of a tile: a core's cache
 _MOST_ELSEWHERE = (1 << 24, 1 << 16)  # enough to keep an accelerator busy
-_AHEAD, _MOST_AHEAD = 1, 8  # tiles under way for each device beside the one that is awaited
+_AHEAD = 1  # tiles that a thread has under way for each device beside the one that it awaits
+_ROOM = 1 << 10  # tiles under way by all threads, where memory does not limit them
 _FEWEST = 8  # draws of a call: less than a tile is rounded up to a power of two, each of which is compiled anew
 _COPIES = 8  # of a tile's records, which a program is guessed to hold
 _FULL = "RESOURCE_EXHAUSTED"
@@ -110,7 +111,10 @@ class JaxSimulator:
     def _forget(self) -> None:
         self._programs: dict[Any, Callable[..., Any]] = {}
         self._lock = threading.Lock()
-        self._ahead: int | None = None  # as many tiles as were seen to fit
+        self._values: dict[
+            tuple[int, int], int
+        ] = {}  # of the records of a draw, by their number and that of parameters
+        self._room: _Room | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_function": self._function, "_encode": self._encode, "name": self.name}
@@ -162,7 +166,7 @@ class JaxSimulator:
         """Return the records of each row of theta; the keys are those of places 0, 1, ... under a root from `rng`."""
         program = self._program(records)
         keys = Keys(int(rng.integers(1 << 64, dtype=np.uint64)), 0)
-        tile = self.tile(self._values(program, theta, records))
+        tile = self.tile(self._values_of(program, theta, records))
         parts = [parts[0] for _, _, parts in self._run(program, theta, keys, tile, None)]
         return np.concatenate(parts), np.zeros(len(theta), dtype=np.int8), None
 
@@ -232,32 +236,41 @@ class JaxSimulator:
             )
         return data.astype(np.float64).reshape(records, -1)
 
-    @staticmethod
-    def _values(program: Callable[..., Any], theta: FloatArray, records: int) -> int:
+    def _values_of(self, program: Callable[..., Any], theta: FloatArray, records: int) -> int:
         """Return how many numbers the records of a draw are, without simulating any."""
-        with in_float64():
-            shapes = loaded().eval_shape(program, *Keys(0, 0).of(0, 1), theta[:1])
-        return math.prod(shapes[0].shape)
+        shape = records, theta.shape[1]
+        if shape not in self._values:
+            with in_float64():
+                answer = loaded().eval_shape(program, *Keys(0, 0).of(0, 1), theta[:1])
+            self._values[shape] = math.prod(answer[0].shape)
+        return self._values[shape]
 
     def _run(
         self, program: Callable[..., Any], theta: FloatArray, keys: Keys, tile: int, ahead: int | None
     ) -> Iterator[tuple[int, int, list[npt.NDArray[Any]]]]:
         """Yield start, stop and arrays of one tile after the other, while devices work on the next ones."""
-        devices, waiting = self.devices, deque[_UnderWay]()
-        call = _Call(program, theta, keys)
-        if self._ahead is None:
-            self._ahead = _tiles_that_fit(devices[0])
-        for number, start in enumerate(range(0, len(theta), tile)):
-            stop, device = min(start + tile, len(theta)), devices[number % len(devices)]
-            with contextlib.suppress(_Full):  # it is asked for again when it is awaited
-                waiting.append(_UnderWay(start, stop, device, None))
-                waiting[-1].answer = call.begin(start, stop, tile, device)
-            while len(waiting) > (self._ahead * len(devices) if ahead is None else ahead):
-                yield self._awaited(call, waiting, tile)
-        while waiting:
-            yield self._awaited(call, waiting, tile)
+        devices, waiting, call = self.devices, deque[_UnderWay](), _Call(program, theta, keys)
+        with self._lock:
+            room = self._room = self._room or _Room(_tiles_that_fit(devices))
+        most = _AHEAD * len(devices) if ahead is None else ahead
+        try:
+            for number, start in enumerate(range(0, len(theta), tile)):
+                while not room.enter(wait=not waiting):  # who has something under way takes that back first
+                    yield self._awaited(call, waiting, tile, room)
+                waiting.append(_UnderWay(start, min(start + tile, len(theta)), devices[number % len(devices)], None))
+                with contextlib.suppress(_Full):  # it is asked for again when it is awaited
+                    waiting[-1].answer = call.begin(start, waiting[-1].stop, tile, waiting[-1].device)
+                while len(waiting) > most:
+                    yield self._awaited(call, waiting, tile, room)
+            while waiting:
+                yield self._awaited(call, waiting, tile, room)
+        finally:
+            for _ in waiting:
+                room.leave()
 
-    def _awaited(self, call: _Call, waiting: deque[_UnderWay], tile: int) -> tuple[int, int, list[npt.NDArray[Any]]]:
+    def _awaited(
+        self, call: _Call, waiting: deque[_UnderWay], tile: int, room: _Room
+    ) -> tuple[int, int, list[npt.NDArray[Any]]]:
         one = waiting.popleft()
         try:
             if one.answer is None:
@@ -265,11 +278,41 @@ class JaxSimulator:
             return one.start, one.stop, call.end(one.answer, one.stop - one.start)
         except _Full:
             # what else is under way ends first and leaves its memory; then half as much goes on at a time
-            self._ahead = max(1, (self._ahead or 1) // 2)
+            room.halve()
             for other in waiting:
                 with contextlib.suppress(_Full):
                     other.answer = None if other.answer is None else call.end(other.answer, other.stop - other.start)
             return one.start, one.stop, call.again(one.start, one.stop, tile, one.device, self.name)
+        finally:
+            room.leave()
+
+
+class _Room:
+    """How many tiles all threads may have under way: as many as the memory of the devices holds."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self._inside, self._changed = most, 0, threading.Condition()
+
+    def enter(self, wait: bool) -> bool:
+        """Whether there is room for one more; waits for it only where whoever asks has none that others wait for."""
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._inside < self.most)
+            if self._inside >= self.most:
+                return False
+            self._inside += 1
+            return True
+
+    def leave(self) -> None:
+        """Make room for another one."""
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify()
+
+    def halve(self) -> None:
+        """Have half as many from now on, since the memory was full."""
+        with self._changed:
+            self.most = max(1, min(self.most, self._inside) // 2)
 
 
 class _Full(Exception):  # noqa: N818 - what is tried again
@@ -332,13 +375,13 @@ def _keys(draws: Draws) -> Keys:
     return Keys(_root_of(draws.seed), draws.first)
 
 
-def _tiles_that_fit(device: Any) -> int:
-    """Return how many tiles may be under way on a device beside the one that is awaited, by what its memory holds."""
-    stats = device.memory_stats() if hasattr(device, "memory_stats") else None
-    if not stats or "bytes_limit" not in stats:  # a CPU, whose cores are all busy with one
-        return _AHEAD
+def _tiles_that_fit(devices: Sequence[Any]) -> int:
+    """Return how many tiles the memory of all devices holds, as it is guessed."""
+    stats = devices[0].memory_stats()
+    if not stats or "bytes_limit" not in stats:  # a CPU: its tiles are small
+        return _ROOM
     free = int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
-    return max(_AHEAD, min(_MOST_AHEAD, free // (8 * _COPIES * _MOST_ELSEWHERE[0])))
+    return max(1, free // (8 * _COPIES * _MOST_ELSEWHERE[0])) * len(devices)
 
 
 def _checked(jnp: Any, data: Any, missing: Rules) -> tuple[Any, Any]:
