@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,3 +143,12 @@ def test_what_is_made_of_it_has_all_digits(tmp_path):
         assert 1.0 < float(abcdp.posterior(one, where, draws=200)["posterior"]["a"].mean()) < 4.0
     nearest = abcdp.public_release(bank, people, abcdp.Nearest(5.0, accept=20), unit=UNIT, seed=3)
     assert abcdp.posterior(nearest, bank)["posterior"].sizes["draw"] == 20
+
+
+def test_a_bank_of_an_earlier_version_opens():
+    """Format 3, as `golden_single/make.py` wrote it."""
+    old = abcdp.Bank(Path(__file__).parent / "golden_single" / "bank")
+    old.verify()
+    assert old.digest == "250c8ad2ebcd3ef6567dbb0e1d0b9929500e53da9dcc263cf25bd2c3cdf01abe"
+    assert old.rows[3].tolist() == [2.1498725414276123, 5.250955581665039]
+    assert old.theta[3].tolist() == [2.13635728361371, 0.8044488087342081]
