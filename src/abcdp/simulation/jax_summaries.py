@@ -17,11 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from abcdp._common.arrays import IntArray
 from abcdp.distance import MMD, Distance, LearnedSummary, MeanDistance, MeanSummary, Moment, NetworkSummary
 from abcdp.distance.ball import Ball
 from abcdp.distance.features import QuadratureFeatures, WaveFeatures
 from abcdp.distance.mean_summary import Histogram
 
+Block = tuple[jax.Array, IntArray]  # some features of records, a row each, and their places in the summary
 Features = Callable[[jax.Array], jax.Array]
 
 _BITS = 52  # of a sum of rounded features, with one for the rounding
@@ -29,18 +31,36 @@ _BITS = 52  # of a sum of rounded features, with one for the rounding
 
 @dataclass(frozen=True)
 class Twin:
-    """The features of records (a row each), and what is made of their mean."""
+    """The features of records in blocks, and what is made of their mean.
+
+    A block is what one formula gives: the compiler then adds its features up as it makes them, and keeps none of them.
+    """
 
     distance: MeanDistance
-    features: Features
-    of_mean: Features | None = None  # of another distance's features, where the summary is not the mean of its own
-    base: Twin | None = None
+    blocks: Callable[[jax.Array], list[Block]]
+    faster: Features | None = None  # the summary, where there is another way to it than to add up features
 
     def summary(self, records: jax.Array) -> jax.Array:
         """Return the summary of a dataset."""
-        if self.of_mean is None or self.base is None:
-            return exact_mean(self.features(records), self.distance.magnitude())
-        return self.of_mean(self.base.summary(records))
+        if self.faster is not None:
+            return self.faster(records)
+        size = self.distance.magnitude()
+        return _in_place([(exact_mean(values, size), places) for values, places in self.blocks(records)])
+
+    def features(self, records: jax.Array) -> jax.Array:
+        """Return all features of each record, a row each."""
+        return _in_place(self.blocks(records))
+
+
+def _in_place(blocks: list[Block]) -> jax.Array:
+    """Return blocks side by side, each number in its place."""
+    values, places = zip(*blocks, strict=True)
+    return jnp.concatenate(values, axis=-1)[..., np.argsort(np.concatenate(places))]
+
+
+def _whole(features: Features, width: int) -> Callable[[jax.Array], list[Block]]:
+    """Return features that are a single block."""
+    return lambda records: [(features(records), np.arange(width))]
 
 
 def twin_of(distance: Distance) -> Twin | None:
@@ -85,51 +105,83 @@ def _of_mmd(distance: MMD) -> Twin | None:
     waves: Any = distance.feature_map
     of = _quadrature if isinstance(waves, QuadratureFeatures) else _waves
 
-    def features(records: jax.Array) -> jax.Array:
-        return of(waves, jnp.clip(jnp.where(jnp.isnan(records), low, records), low, high))
+    def inside(records: jax.Array) -> jax.Array:
+        return jnp.clip(jnp.where(jnp.isnan(records), low, records), low, high)
 
-    return Twin(distance, features)
+    def faster(records: jax.Array) -> jax.Array:
+        return _one_column(waves, inside(records)[:, 0])
+
+    line = isinstance(waves, QuadratureFeatures) and len(low) == 1
+    return Twin(distance, lambda records: of(waves, inside(records)), faster if line else None)
 
 
-def _quadrature(waves: QuadratureFeatures, records: jax.Array) -> jax.Array:
+def _one_column(waves: QuadratureFeatures, points: jax.Array) -> jax.Array:
+    """Return the means of the features of one column, frequency by frequency: each wave is the last one, turned.
+
+    That takes a cosine and a sine of each record, and the memory of a few numbers for each, whatever the compiler does.
+    """
+    ((middle, step, top, roots),) = waves.axes
+    phase = step * (points - middle)
+    first = jnp.cos(phase), jnp.sin(phase)
+
+    def turned(now: tuple[jax.Array, jax.Array], _: None) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        (cosine, sine), (by_cosine, by_sine) = now, first
+        means = jnp.stack([exact_mean(wave, 1.0) for wave in now])
+        return (cosine * by_cosine - sine * by_sine, sine * by_cosine + cosine * by_sine), means
+
+    _, means = jax.lax.scan(turned, first, None, length=top)
+    return jnp.concatenate([jnp.ones(1), means.ravel()]) * roots
+
+
+def _quadrature(waves: QuadratureFeatures, records: jax.Array) -> list[Block]:
     """Return products over columns of weighted cosines and sines of multiples of each column's phase."""
-    out = jnp.ones((len(records), 1))
+    out: list[Block] = [(jnp.ones((len(records), 1)), np.zeros(1, dtype=np.int64))]
     for column, (middle, step, top, roots) in enumerate(waves.axes):
         phase = (step * (records[:, column] - middle))[:, None] * np.arange(1, top + 1)
-        part = jnp.concatenate([jnp.ones((len(records), 1)), _interleaved(phase)], axis=1) * roots
-        out = (out[:, :, None] * part[:, None, :]).reshape(len(records), -1)
+        odd = np.arange(1, 2 * top, 2)
+        parts = [
+            (jnp.full((len(records), 1), roots[0]), np.zeros(1, dtype=np.int64)),
+            (jnp.cos(phase) * roots[odd], odd),
+            (jnp.sin(phase) * roots[odd + 1], odd + 1),
+        ]
+        out = [
+            (
+                (before[:, :, None] * part[:, None, :]).reshape(len(records), -1),
+                np.add.outer(places * len(roots), own).ravel(),
+            )
+            for before, places in out
+            for part, own in parts
+        ]
     return out
 
 
-def _waves(waves: WaveFeatures, records: jax.Array) -> jax.Array:
+def _waves(waves: WaveFeatures, records: jax.Array) -> list[Block]:
     """Return cosines and sines of products with frequencies, added up column by column."""
     phase = sum((records[:, k] - middle)[:, None] * waves.waves[:, k] for k, middle in enumerate(waves.middle))
-    return _interleaved(jnp.asarray(phase)) * waves.scale
-
-
-def _interleaved(phase: jax.Array) -> jax.Array:
-    """Return cosine and sine of each phase side by side."""
-    return jnp.stack([jnp.cos(phase), jnp.sin(phase)], axis=2).reshape(len(phase), -1)
+    even = 2 * np.arange(len(waves.waves))
+    return [(jnp.cos(phase) * waves.scale, even), (jnp.sin(phase) * waves.scale, even + 1)]
 
 
 def _of_means(distance: MeanSummary) -> Twin:
     columns = None if distance.domain is None else np.array(distance.domain).T
 
-    def features(records: jax.Array) -> jax.Array:
+    def blocks(records: jax.Array) -> list[Block]:
         gaps = jnp.isnan(records)
         numbers = jnp.where(gaps, 0.0 if columns is None else columns[0], records)
         if columns is not None:
             numbers = jnp.clip(numbers, *columns)
-        parts = []
+        out: list[Block] = []
+        place = 0
         for feature, weight in distance.weighted_features():
             if isinstance(feature, Moment):
                 values = _moment(distance, feature, numbers)
             else:
                 values = _bins(feature, numbers, gaps)
-            parts.append(weight * values)
-        return jnp.concatenate(parts, axis=1)
+            out.append((weight * values, place + np.arange(values.shape[1])))
+            place += values.shape[1]
+        return out
 
-    return Twin(distance, features)
+    return Twin(distance, blocks)
 
 
 def _moment(distance: MeanSummary, moment: Moment, records: jax.Array) -> jax.Array:
@@ -167,7 +219,8 @@ def _of_learned(distance: LearnedSummary) -> Twin | None:
     def features(records: jax.Array) -> jax.Array:
         return combined(base.features(records))
 
-    return Twin(distance, features, combined, base)
+    # no record is clipped, so that the combination of means is the mean of combinations
+    return Twin(distance, _whole(features, distance.width(1)), lambda records: combined(base.summary(records)))
 
 
 def _of_network(distance: NetworkSummary) -> Twin | None:
@@ -183,7 +236,7 @@ def _of_network(distance: NetworkSummary) -> Twin | None:
                 values = values / jnp.sqrt(1.0 + values * values)
         return _in_ball(distance.ball_of_features(), values)
 
-    return Twin(distance, features)
+    return Twin(distance, _whole(features, distance.width(1)))
 
 
 def _in_ball(ball: Ball, numbers: jax.Array) -> jax.Array:
