@@ -262,6 +262,24 @@ class TestDraws:
         assert made.engine._room.most == 1
         assert digest(made, MEAN, draws=400, batch=1000, workers=4) == expected
 
+    def test_the_next_tile_is_under_way_while_one_is_taken(self, monkeypatch):
+        said = []
+        begin, end = jax_simulator._Call.begin, jax_simulator._Call.end
+
+        def begun(self, start, *rest):
+            said.append(f"begin {start}")
+            return begin(self, start, *rest)
+
+        def ended(self, answer, draws):
+            said.append("end")
+            return end(self, answer, draws)
+
+        monkeypatch.setattr(jax_simulator._Call, "begin", begun)
+        monkeypatch.setattr(jax_simulator._Call, "end", ended)
+        starts = [tile.start for tile in simulator(normal, "host").stream(Draws(np.ones((24, 2)), 1, 0), 5, 8)]
+        assert starts == [0, 8, 16]
+        assert said == ["begin 0", "begin 8", "end", "begin 16", "end", "end"]
+
     def test_refining_and_narrowing_take_a_model_in_jax(self):
         made = model(iid=True)
         bank = abcdp.simulate(made, MEAN, draws=500, records=40, seed=1, progress=False)

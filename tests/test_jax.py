@@ -25,6 +25,7 @@ def run(cases: str, **environment: str) -> None:
 
 
 @needs_jax
+@pytest.mark.statistical(alpha=1e-6)
 def test_draws_have_keys_of_their_own():
     run("TestDraws")
 
