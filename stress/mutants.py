@@ -96,7 +96,7 @@ AREAS = {
     "calibration check": ("calibration_check", "own_draw or discrete or unlikeliest"),
     "single": ("single", ""),
     "draws in JAX": ("jax", "draws_have"),
-    "summaries in JAX": ("jax", "made_on_a_device"),
+    "summaries in JAX": ("jax_summaries", "made_on_a_device"),
     "hostile": ("hostile_settings", ""),
     "refusals": ("distances", "refused"),
     "auditor": (

@@ -1,4 +1,4 @@
-"""Tests of simulators in JAX, which tests/test_jax.py runs in processes of their own: other tests fork theirs."""
+"""Tests of simulators in JAX. tests/test_jax.py and its sibling run them in other processes, which nobody forks."""
 
 from __future__ import annotations
 

@@ -31,19 +31,8 @@ def test_draws_have_keys_of_their_own():
 
 
 @needs_jax
-def test_summaries_are_made_on_a_device():
-    run("TestSummaries")
-
-
-@needs_jax
 def test_several_devices():
     run("TestSeveral", XLA_FLAGS="--xla_force_host_platform_device_count=4")
-
-
-@needs_jax
-@pytest.mark.statistical(alpha=3e-6)
-def test_the_laws_of_the_twins(alpha):
-    run("TestLaws")
 
 
 def test_models_in_jax_load_nothing_before_they_are_used():
