@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -35,25 +35,21 @@ from abcdp.bank.failures import failures_in_words, where_draws_fail
 from abcdp.bank.proposal import Proposal
 from abcdp.bank.shards import Shard, ShardData
 from abcdp.bank.storage import PIECES, SHARDS
-from abcdp.distance import Distance, SummaryDistance
+from abcdp.distance import Distance
 from abcdp.errors import BankError, ModelError, SimulationWarning
-from abcdp.privacy.unit import Unit
 from abcdp.simulation.batches import BATCH_VALUES, Batches, batches_for, batches_from_json, power_of_two
 from abcdp.simulation.executors import RETRIES, Crew, Pool, levels_to_caller
 from abcdp.simulation.model import Model
 from abcdp.simulation.pieces import STREAMS, Making, Task
 from abcdp.simulation.pilot import CLOSE, trial_draws
+from abcdp.simulation.precision import Precision, check_single, is_single
 from abcdp.simulation.simulators import Streaming
-
-Precision = Literal["double", "single"]
 
 _SHARD_BYTES = 8 << 20
 _SHARD_ROWS = 1024
 _ON_DEVICE = 1 << 15, 16 << 20  # rows and bytes of a shard where a device makes a million draws a second
 _READERS = 8  # shards of an earlier run that are checked at once
 _SAID_FIRST = ("model", "parameters", "prior")
-SINGLE_ROUNDING = 2.0**-23  # of a number to 32 bits, and then to within its bounds, as a share of the largest
-_NEXT_TO_NOTHING = 0.01  # of what one record does to a distance
 _NOT_COMPARED = ("software", "pilot", "shards", "digest", "extending", "merging", "merged")
 
 
@@ -290,8 +286,6 @@ def _begin(
     precision: Precision = "double",
 ) -> _Run:
     """Check everything, try the model, and write the manifest of an unfinished bank where there is none."""
-    if precision not in ("double", "single"):
-        raise ModelError(f"precision={precision!r}: choose double or single.")
     folder = None if to is None else open_folder(to)
     began = _manifest_in(folder)
     if began is not None and (began.get("proposal") is None) != (proposal is None):
@@ -332,10 +326,9 @@ def _begin(
         time_limit=model.time_limit,
         support=model.support,
         proposal=proposal,
-        single=precision == "single",
+        single=is_single(precision),
     )
-    if header.single:
-        _check_single(header)
+    check_single(header)
     engine, on_device = model.engine, isinstance(model.engine, Streaming)
     rows, size = _ON_DEVICE if on_device else (_SHARD_ROWS, _SHARD_BYTES)
     shard = shard or power_of_two(min(rows, size // (8 * header.stored)))
@@ -395,22 +388,6 @@ def _knowing_missing(distance: Distance, model: Model, columns: int) -> Distance
             "that column among missing, or give the model a number that stands in their place."
         )
     return distance
-
-
-def _check_single(header: Header) -> None:
-    """Raise where rounding rows to 32 bits could move a distance by more than next to nothing."""
-    distance = header.distance
-    if not isinstance(distance, SummaryDistance) or not distance.has_summary:
-        raise ModelError(
-            f"precision='single' is for summaries; rows of a {distance.kind!r} distance are records. Leave it out."
-        )
-    size = np.linalg.norm(np.abs(distance.bounds(header.records)).max(axis=0))
-    moved, record = SINGLE_ROUNDING * float(size), distance.sensitivity(header.records, Unit())
-    if moved > _NEXT_TO_NOTHING * record:
-        raise ModelError(
-            f"precision='single' could move a distance by {moved:.2g}, and one of {header.records} records by "
-            f"{record:.2g}: more than a hundredth of it. Leave it out."
-        )
 
 
 def _column_names(distance: Distance, model: Model) -> tuple[str, ...]:
