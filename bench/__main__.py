@@ -17,6 +17,7 @@ MEASURED = [
     *("startup", "public_side", "peers", "tuberculosis", "scaling", "machines", "cluster"),
     *("private_side", "out_of_core", "planner", "ledger"),
 ]
+SHORTENED = ["machines", "accelerators"]  # the second is a part of the first
 WRITTEN = ["page", "scale"]  # from the results of the others
 STUDIES = ["answers"]  # of what is right, not of what is fast: asked for by name
 ALL = MEASURED + WRITTEN
@@ -25,7 +26,7 @@ ALL = MEASURED + WRITTEN
 def run(names: list[str], folder: Path, quick: bool = False, full: bool = False, only: Sequence[str] = ()) -> None:
     """Run these benchmarks and keep their results in a folder; some can be shortened, and studies can be long."""
     for name in names:
-        options = {"quick": quick} if name == "machines" else {"full": full, "only": only} if name in STUDIES else {}
+        options = {"quick": quick} if name in SHORTENED else {"full": full, "only": only} if name in STUDIES else {}
         importlib.import_module(f"bench.{name}").main(folder, **options)
 
 

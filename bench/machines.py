@@ -25,6 +25,7 @@ from scipy import stats
 import abcdp
 from abcdp._kernels import kernels
 from abcdp.models import mixture, tuberculosis
+from bench import accelerators
 from bench.measure import Table, in_new_process, interleaved, void
 
 CORES = len(os.sched_getaffinity(0))
@@ -292,3 +293,4 @@ def main(folder: Path, quick: bool = False) -> None:
         part(lines)
     table.note(f"measured in {time.perf_counter() - began:.0f} s; targets are {WANTED:g} of the capacity in this run")
     table.save(folder, **facts(lines))
+    accelerators.main(folder, quick)

@@ -99,6 +99,9 @@ AREAS = {
     "networks": ("neural", "damaged or made_up or noise"),
     "learned networks": ("record_network", "anew or carry or some_are_taken"),
     "calibration check": ("calibration_check", "own_draw or discrete or unlikeliest"),
+    "single": ("single", ""),
+    "draws in JAX": ("jax", "draws_have"),
+    "summaries in JAX": ("jax_summaries", "made_on_a_device"),
     "hostile": ("hostile_settings", ""),
     "refusals": ("distances", "refused"),
     "auditor": (

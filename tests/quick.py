@@ -39,6 +39,7 @@ QUICK = {
         "test_bank.py::test_a_bank_reads_back_as_it_was_made",
         "test_bank.py::test_an_edited_manifest_is_refused",
         "test_bank.py::test_entries_beyond_the_bounds_are_refused",
+        "test_single.py::test_rounding_leaves_no_row_beyond_its_bounds",
     ],
     "cli": [
         "test_public_names.py::test_names_and_command_line_are_what_they_were",
@@ -134,6 +135,8 @@ QUICK = {
         "test_bank.py::test_summaries_are_those_of_the_simulated_data",
         "test_scale_executors.py::test_things_that_are_no_executor_are_named",
         "test_scale_programs.py::test_commands_are_checked",
+        "test_tensors.py",
+        "test_jax.py::test_models_in_jax_load_nothing_before_they_are_used",
     ],
     "theory": ["test_theory.py::test_special_cases_are_the_papers_forms", "test_theory.py::test_extremes"],
 }

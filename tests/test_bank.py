@@ -275,7 +275,7 @@ def edit(folder, **changes):
 
 def test_an_edited_manifest_is_refused(bank_folder):
     faults = [
-        ({"format": 3}, "newer than this version"),
+        ({"format": 4}, "newer than this version"),
         ({"format": 2}, "narrowed bank, which has a proposal"),
         ({"proposal": {}}, "narrowed bank, which has a proposal"),
         ({"prior": "mu ~ norm(0, 2)"}, "digest does not fit"),

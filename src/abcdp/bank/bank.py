@@ -11,7 +11,6 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -268,7 +267,7 @@ class Bank:
         proposal = self.header.proposal
         if proposal is None or proposal.distance is None:
             return None
-        header = replace(self.header.alone, distance=proposal.distance, asserted_by="")
+        header = self.header.alone.with_distance(proposal.distance)
         bank = type(self).__new__(type(self))
         bank._init(
             header,

@@ -29,7 +29,8 @@ from abcdp.errors import BankError, DistanceError, ModelError, StorageError
 
 Place = Folder | str | os.PathLike[str]
 
-FORMAT, NARROWED = 1, 2  # a bank whose draws have weights is read by nobody who does not know of them
+# a bank whose draws have weights, or whose rows have 32 bits, is read by nobody who does not know of these
+FORMAT, NARROWED, SINGLE = 1, 2, 3
 MANIFEST = "manifest.json"
 _MOST_HASHED = 1 << 26  # shards that a search for a part of a bank may hash: some seconds
 _SLACK = 1e-9  # simulated means may exceed their bounds by rounding, relative to the largest of them
@@ -51,6 +52,7 @@ class Header:
     column_names: tuple[str, ...] = ()  # of a record, where the model names them
     asserted_by: str = ""  # the class of the distance, as the bank's maker calls it, where it is not the library's
     proposal: Proposal | None = None  # where the draws of a narrowed bank come from, which have weights
+    single: bool = False  # whether encoded datasets have 32 bits
 
     def __post_init__(self) -> None:
         if set(self.missing) == {NONE}:
@@ -66,6 +68,7 @@ class Header:
         missing = {"missing": list(self.missing)} if self.missing else {}
         named = {"column_names": list(self.column_names)} if self.column_names else {}
         proposal = {} if self.proposal is None else {"proposal": self.proposal.to_json()}
+        single = {"precision": "single"} if self.single else {}
         return (
             limit
             | support
@@ -73,8 +76,9 @@ class Header:
             | named
             | asserted
             | proposal
+            | single
             | {
-                "format": FORMAT if self.proposal is None else NARROWED,
+                "format": SINGLE if self.single else FORMAT if self.proposal is None else NARROWED,
                 "model": self.model,
                 "parameters": list(self.parameters),
                 "prior": self.prior,
@@ -105,6 +109,20 @@ class Header:
     def stored(self) -> int:
         """The numbers of a draw in a shard, beside its parameters."""
         return self.width + (0 if self.earlier_width is None else 1 + self.earlier_width)
+
+    def with_distance(self, distance: Distance) -> Header:
+        """Return the same of datasets that another distance encodes, with all digits."""
+        return replace(self, distance=distance, asserted_by="", single=False)
+
+    def rounded(self, rows: FloatArray) -> FloatArray:
+        """Return encoded datasets as the bank keeps them: with 32 bits, rounded so that bounds still hold them."""
+        if not self.single:
+            return rows
+        low, high = (bound.astype(np.float32) for bound in self.distance.bounds(self.records))
+        wide_low, wide_high = self.distance.bounds(self.records)
+        low = np.where(low < wide_low, np.nextafter(low, np.float32(np.inf)), low)
+        high = np.where(high > wide_high, np.nextafter(high, np.float32(-np.inf)), high)
+        return np.clip(rows.astype(np.float32), low, high).astype(np.float64)
 
     def check(self, data: ShardData, where: str) -> None:
         """Raise unless every draw that is fine is finite and within the distance's public bounds."""
@@ -196,9 +214,9 @@ def read_manifest(folder: Folder, memory: int | None = MEMORY) -> dict[str, Any]
         raise BankError(f"{path}: not valid JSON ({error}); the file was cut or edited.") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
         raise BankError(f"{path}: not the manifest of a bank.")
-    if manifest["format"] > NARROWED:
+    if manifest["format"] > SINGLE:
         raise BankError(
-            f"{path}: format {manifest['format']} is newer than this version reads ({NARROWED}); update abcdp."
+            f"{path}: format {manifest['format']} is newer than this version reads ({SINGLE}); update abcdp."
         )
     return manifest
 
@@ -266,6 +284,11 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         folder,
         f"format {NARROWED} is that of a narrowed bank, which has a proposal, and of no other",
     )
+    _require(
+        (manifest.get("precision") == "single") == (manifest["format"] == SINGLE),
+        folder,
+        f"format {SINGLE} is that of a bank whose rows have 32 bits, and of no other",
+    )
     try:
         proposal = proposal_from_json(manifest["proposal"], manifest["columns"]) if "proposal" in manifest else None
     except (ValueError, DistanceError) as error:
@@ -288,6 +311,7 @@ def header_from_json(manifest: dict[str, Any], folder: Folder, own: Distance | N
         column_names=tuple(named),
         asserted_by=asserted_by,
         proposal=proposal,
+        single=manifest["format"] == SINGLE,
     )
 
 

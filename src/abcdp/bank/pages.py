@@ -20,7 +20,7 @@ _DATA, _RLE = 0, 3  # of a page, and of the levels that say where lists begin
 _ENCODINGS = {"PLAIN": 0, "BYTE_STREAM_SPLIT": 9}
 _LONGEST_TEXT = 1 << 10  # of a page's statistics
 _I32, _I64, _BINARY, _STRUCT = 5, 6, 8, 12  # Thrift's compact types; 1 and 2 are true and false
-_PLAIN_TYPES = {"INT32": 4, "INT64": 8, "DOUBLE": 8}
+_PLAIN_TYPES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 
 
 class FooterError(ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -56,12 +56,18 @@ class ShardData:
     rows: FloatArray
     log_weight: FloatArray | None = None
     earlier: FloatArray | None = None
+    single: bool = False  # whether encoded datasets are numbers of 32 bits, and stored as such
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All that it holds, a row for each draw."""
         further = (part for part in (self.log_weight, self.earlier) if part is not None)
         return (self.status, self.theta, self.rows, *further)
+
+    @property
+    def stored_rows(self) -> npt.NDArray[Any]:
+        """The encoded datasets as they stand in a file: with fewer bits nothing is lost where they have no more."""
+        return self.rows.astype(np.float32) if self.single else self.rows
 
     @property
     def fine(self) -> BoolArray:
@@ -80,7 +86,8 @@ class ShardData:
     def sha256(self) -> str:
         """Return a digest of the content, whatever the file's compression or version."""
         digest = hashlib.sha256(repr(tuple(part.shape for part in self.arrays[1:])).encode())
-        for part in self.arrays:
+        stored: list[npt.NDArray[Any]] = [self.status, self.theta, self.stored_rows, *self.arrays[3:]]
+        for part in stored:
             digest.update(np.ascontiguousarray(part.astype(part.dtype.newbyteorder("<"), copy=False)).data)
         return digest.hexdigest()
 
@@ -96,16 +103,18 @@ def encode_shard(shard: Shard, data: ShardData) -> bytes:
     """Return a shard's file."""
     values: dict[str, Any] = {"row": np.arange(shard.rows, dtype=np.int64), "status": data.status}
     values |= {} if data.log_weight is None else {"log_weight": data.log_weight}
-    lists = {"theta": data.theta, "summary": data.rows} | ({} if data.earlier is None else {"earlier": data.earlier})
+    lists = {"theta": data.theta, "summary": data.stored_rows} | (
+        {} if data.earlier is None else {"earlier": data.earlier}
+    )
     return packed(values, lists, shard.to_json())
 
 
-def packed(values: dict[str, Any], lists: dict[str, FloatArray], about: Any) -> bytes:
+def packed(values: dict[str, Any], lists: dict[str, npt.NDArray[Any]], about: Any) -> bytes:
     """Return a Parquet file of plain columns and of columns of lists, as :func:`unpacked` reads it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def column(rows: FloatArray) -> Any:
+    def column(rows: npt.NDArray[Any]) -> Any:
         return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).ravel()), rows.shape[1])
 
     table = pa.table(values | {name: column(rows) for name, rows in lists.items()})
@@ -169,31 +178,49 @@ def about(file: BinaryIO, rows: int) -> Any:
 
 
 def decode_shard(
-    content: bytes, where: str, parameters: int, width: int, rows: int, earlier: int | None = None
+    content: bytes,
+    where: str,
+    parameters: int,
+    width: int,
+    rows: int,
+    earlier: int | None = None,
+    single: bool = False,
 ) -> ShardData:
     """Return the content of a shard's file: its types, shapes and sizes checked before anything is unpacked.
 
-    `earlier` is how many numbers an earlier distance makes of a dataset of a narrowed bank, None of any other bank.
+    `earlier` is how many numbers an earlier distance makes of a dataset of a narrowed bank, None of any other bank;
+    `single` whether encoded datasets have 32 bits.
     """
     plain = {"row": ("int64", "INT64"), "status": ("int8", "INT32")}
     plain |= {} if earlier is None else {"log_weight": ("double", "DOUBLE")}
     lists = {"theta": parameters, "summary": width} | ({"earlier": earlier} if earlier else {})
-    found = unpacked(content, where, plain, lists, rows)
+    found = unpacked(content, where, plain, lists, rows, {"summary"} if single else set())
     further = found.get("log_weight"), found.get("earlier")
-    return ShardData(found["status"], found["theta"], found["summary"], *further)
+    return ShardData(found["status"], found["theta"], found["summary"].astype(np.float64, copy=False), *further, single)
 
 
 def unpacked(
-    content: bytes, where: str, plain: dict[str, tuple[str, str]], lists: dict[str, int], rows: int
+    content: bytes,
+    where: str,
+    plain: dict[str, tuple[str, str]],
+    lists: dict[str, int],
+    rows: int,
+    single: Set[str] = frozenset(),
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of a file that :func:`packed` made; plain ones have a type, and one in the file."""
+    """Return the columns of a file that :func:`packed` made; plain ones have a type, and one in the file.
+
+    Those named in `single` are lists of 32-bit numbers.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     wanted = [(name, pa.type_for_alias(kind)) for name, (kind, _) in plain.items()]
-    wanted += [(name, pa.list_(pa.float64(), wide)) for name, wide in lists.items()]
+    kinds = {name: (pa.float32(), "FLOAT") if name in single else (pa.float64(), "DOUBLE") for name in lists}
+    wanted += [(name, pa.list_(kinds[name][0], wide)) for name, wide in lists.items()]
     columns = [Column(name, kind, "PLAIN", 1) for name, (_, kind) in plain.items()]
-    columns += [Column(f"{name}.list.element", "DOUBLE", "BYTE_STREAM_SPLIT", wide) for name, wide in lists.items()]
+    columns += [
+        Column(f"{name}.list.element", kinds[name][1], "BYTE_STREAM_SPLIT", wide) for name, wide in lists.items()
+    ]
     try:
         check_footer(io.BytesIO(content), rows)
         with pq.ParquetFile(pa.BufferReader(content), **_CAREFULLY) as file:

@@ -71,7 +71,7 @@ def stacked(banks: Sequence[Bank]) -> Bank:
 def stacked_header(headers: Sequence[Header]) -> Header:
     """Return what all shards of a stacked view share."""
     both = stack_of([header.distance for header in headers])
-    return dataclasses.replace(headers[0].alone, distance=both, asserted_by="")
+    return headers[0].alone.with_distance(both)
 
 
 def _named(shards: tuple[Shard, ...]) -> Shard:
@@ -82,7 +82,7 @@ def _named(shards: tuple[Shard, ...]) -> Shard:
 
 def _check_alike(first: Bank, other: Bank) -> None:
     ours, theirs = first.header.alone.to_json(), other.header.alone.to_json()
-    for name in sorted((ours.keys() | theirs.keys()) - {"distance", "asserted_by"}):
+    for name in sorted((ours.keys() | theirs.keys()) - {"distance", "asserted_by", "precision", "format"}):
         if ours.get(name) != theirs.get(name):
             raise BankError(
                 f"one bank has the {name} {ours.get(name)!r}, another {theirs.get(name)!r}: they do not hold the same "

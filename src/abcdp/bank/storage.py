@@ -39,7 +39,9 @@ def read_shard(folder: Folder, header: Header, shard: Shard) -> ShardData:
 
 
 def _content_of(content: bytes, path: str, header: Header, shard: Shard) -> ShardData:
-    data = decode_shard(content, path, len(header.parameters), header.width, shard.rows, header.earlier_width)
+    data = decode_shard(
+        content, path, len(header.parameters), header.width, shard.rows, header.earlier_width, header.single
+    )
     if data.sha256() != shard.sha256:
         raise BankError(f"{path}: its content does not fit its digest; the file was edited or damaged.")
     if int((~data.fine).sum()) != shard.failed:
@@ -110,9 +112,8 @@ def read_piece(folder: Folder, header: Header, piece: Piece) -> ShardData | None
         shard = shard_of(io.BytesIO(content), rows)
         if shard is None:
             return None
-        data = decode_shard(
-            content, folder.named(name), len(header.parameters), header.width, rows, header.earlier_width
-        )
+        shape = len(header.parameters), header.width, rows, header.earlier_width, header.single
+        data = decode_shard(content, folder.named(name), *shape)
         if shard.sha256 != piece.digest(header, data):
             return None
         header.check(data, folder.named(name))

@@ -77,6 +77,12 @@ def simulate(
         ),
     ] = None,
     shard_draws: Annotated[int | None, typer.Option(help="Draws per shard: what a crash can lose.")] = None,
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="double, or single: summaries with 32 bits, in half of the room, where rounding does not show."
+        ),
+    ] = "double",
     as_json: Json = False,
 ) -> None:
     """Draw from the prior, simulate, and keep the result as a bank that can be shared.
@@ -95,6 +101,7 @@ def simulate(
         "to": to,
         "workers": workers,
         "shard": shard_draws,
+        "precision": precision,
         "progress": False if as_json else None,
     }
     found, by = find_model(model), _distance(distance, bandwidth, domain)

@@ -107,6 +107,11 @@ class QuadratureFeatures:
             axes.append((0.5 * (low + high), step, top, roots))
         return axes
 
+    @property
+    def axes(self) -> list[tuple[float, float, int, FloatArray]]:
+        """For each column the middle, the step of its frequencies, how many there are, and the roots of weights."""
+        return self._axes
+
     @staticmethod
     def count(bandwidth: tuple[float, ...], domain: tuple[Interval, ...], tolerance: float) -> int:
         """Return the number of features without making them."""
@@ -344,6 +349,21 @@ class WaveFeatures:
     def _middle(self) -> FloatArray:
         """Return the point that phases are counted from: near it they are small and lose fewest digits."""
         return np.array([0.5 * (low + high) for low, high in self.domain])
+
+    @property
+    def waves(self) -> FloatArray:
+        """The frequencies, a row each."""
+        return self._waves
+
+    @property
+    def middle(self) -> FloatArray:
+        """The point that phases are counted from."""
+        return self._middle
+
+    @property
+    def scale(self) -> float:
+        """What every wave is multiplied by."""
+        return self._scale
 
     @functools.cached_property
     def _half(self) -> FloatArray:

@@ -270,6 +270,18 @@ class MeanSummary(MeanDistance):
         inside = moment.range_over(self.domain) if self.domain is not None else None
         return moment.bounds or inside or (-math.inf, math.inf)
 
+    def weighted_features(self) -> list[tuple[Moment | Histogram, float]]:
+        """Return each feature with its weight, in their order."""
+        return self._features_and_weights()
+
+    def range_of(self, moment: Moment) -> Interval:
+        """Return what a moment is clipped to."""
+        return self._range(moment)
+
+    def extents(self, moment: Moment) -> dict[int, float]:
+        """Return how far from zero each column of a moment matters."""
+        return self._extents(moment)
+
     def width(self, records: int) -> int:
         return sum(1 if isinstance(feature, Moment) else feature.bins for feature in self.features)
 

@@ -183,6 +183,16 @@ class MMD(MeanDistance):
         )
 
     @property
+    def feature_map(self) -> FeatureMap:
+        """The features of a record, where the distance has a summary."""
+        return self._map
+
+    @property
+    def clipped_to(self) -> tuple[Interval, ...]:
+        """The bounds that records are clipped to, a pair per column."""
+        return self._pairs()
+
+    @property
     def has_summary(self) -> bool:  # type: ignore[override]
         """Whether the distance is the norm of a difference of finite summaries."""
         return self.chosen != "exact"

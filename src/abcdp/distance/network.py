@@ -95,6 +95,11 @@ class NetworkSummary(MeanDistance):
     def _arrays(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
         return tuple((np.array(weights), np.array(biases)) for weights, biases in self.layers)
 
+    @property
+    def arrays(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """The weights and biases of the layers."""
+        return self._arrays
+
     @functools.cached_property
     def _ball(self) -> Ball:
         return Ball(self.ball, 1.0, len(self.layers[-1][1]))

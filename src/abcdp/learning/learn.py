@@ -361,4 +361,4 @@ def bank_with(bank: Bank, distance: Distance, to: str | os.PathLike[str] | None 
     if base != bank.distance:
         raise DistanceError("the summary was learned on another distance than the bank's.")
     known = {key: one.along(distance.matrix) for key, one in bank.covariances_by_shard().items()} if linear else {}
-    return bank_of(bank, replace(bank.header, distance=distance), distance.project, to, known)
+    return bank_of(bank, replace(bank.header, distance=distance, single=False), distance.project, to, known)

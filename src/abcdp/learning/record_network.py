@@ -12,7 +12,7 @@ import json
 import math
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def learned_network(
         found = _Training(bank, source, theta, kinds, seed).run(place, progress)
     distance = NetworkSummary(source.base, found.layers, found.kind.ball)
     if source.keeps_records:
-        header = replace(bank.header, distance=distance, asserted_by="")
+        header = bank.header.with_distance(distance)
         made = bank_of(bank, header, lambda rows: distance.encode(_records(bank, rows)), to)
     else:
         made = source.simulated(distance, to, progress)

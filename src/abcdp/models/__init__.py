@@ -19,6 +19,8 @@
 ``patients``
     Two latent groups of patients. A record is a patient, as four lab values, a dose and a response; what tells the five
     parameters is how the columns go together.
+``mixture_jax``, ``covid_jax``, ``epidemic_jax``, ``regression_jax``
+    The same laws in JAX, for its devices.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 from abcdp.errors import ModelError
 from abcdp.models._covid import covid, covid_pairs
 from abcdp.models._epidemic import epidemic
+from abcdp.models._jax import covid_jax, epidemic_jax, mixture_jax, regression_jax
 from abcdp.models._mixture import mixture
 from abcdp.models._patients import patients
 from abcdp.models._regression import regression
@@ -37,18 +40,26 @@ from abcdp.simulation.model import Model, load
 __all__ = [
     "BUILT_IN",
     "covid",
+    "covid_jax",
     "covid_pairs",
     "epidemic",
+    "epidemic_jax",
     "find",
     "mixture",
+    "mixture_jax",
     "outbreak",
     "patients",
     "regression",
+    "regression_jax",
     "tuberculosis",
 ]
 
 BUILT_IN: dict[str, Model] = {
-    model.name: model for model in (mixture, covid, covid_pairs, tuberculosis, outbreak, epidemic, regression, patients)
+    model.name: model
+    for model in (
+        *(mixture, covid, covid_pairs, tuberculosis, outbreak, epidemic, regression, patients),
+        *(mixture_jax, covid_jax, epidemic_jax, regression_jax),
+    )
 }
 
 

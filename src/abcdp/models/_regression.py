@@ -17,6 +17,9 @@ PUBLISHED = (-38.244, -6.678, 3.200, 27.199, 9.884, -13.850, 2.188, -2.288, 3.40
 PUBLISHED_SCALE = 1.3
 
 
+LATENT = (3, np.copy)
+
+
 def prior(size: int, rng: np.random.Generator) -> FloatArray:
     """normal(0, 1) for each coefficient"""  # noqa: D400 - the text of the prior in a manifest
     return rng.standard_normal((size, 3))
@@ -58,7 +61,7 @@ regression = Model(
     parameters=["b0", "b1", "b2"],
     name="regression",
     log_prior=log_density,
-    latent=(3, np.copy),
+    latent=LATENT,
     support=[(None, None)] * 3,
     distance=sums(RECORDS),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from abcdp._common.checks import is_whole
 from abcdp.simulation.model import Model
+from abcdp.simulation.simulators import Streaming
 
 BATCH_VALUES = 1 << 18  # numbers simulated at once by rule 1 of streams
 _MOST_VALUES = 1 << 20  # and by rule 2: fewer hand the interpreter's lock around, more leave a core's cache
@@ -61,6 +62,8 @@ class Batches:
 
 def batches_for(model: Model, values: int, shard: int) -> Batches:
     """Return the sizes that suit a model whose datasets have so many values."""
+    if isinstance(model.engine, Streaming):  # draws have keys of their own, and a device takes many at a time
+        return Batches(shard, power_of_two(min(shard, model.engine.tile(values))))
     if not model.engine.per_draw:
         return Batches(shard, power_of_two(min(shard, _MOST_VALUES // values)), _ALONE)
     if model.engine.threads:  # a program, or another process, which costs more than all that surrounds a batch

@@ -45,6 +45,7 @@ from abcdp.errors import ModelError, SimulationWarning, WorkerError
 from abcdp.simulation.isolated import pickle_of
 from abcdp.simulation.model import Model
 from abcdp.simulation.script import unguarded_script
+from abcdp.simulation.simulators import Streaming
 
 Pool = Literal["auto", "threads", "processes"]
 T = TypeVar("T")
@@ -387,6 +388,11 @@ class Crew:
     ) -> None:
         if pool not in ("auto", "threads", "processes"):
             raise ModelError(f"pool={pool!r}: choose auto, threads or processes.")
+        if pool == "processes" and isinstance(model.engine, Streaming):
+            raise ModelError(
+                f"pool='processes': simulator {model.name!r} runs on devices, which this process holds and keeps busy "
+                "by itself; leave pool out."
+            )
         if not (workers is None or is_whole(workers, 1)):
             raise ModelError(f"workers={workers!r}: a whole number of at least 1.")
         if not is_whole(retries, 0):

@@ -13,9 +13,9 @@ from abcdp._common.arrays import FloatArray
 from abcdp._common.missing import NONE, Rules
 from abcdp._common.support import Support
 from abcdp.errors import ModelError
-from abcdp.simulation.prior import Latent, LogDensity, kind_of, parameter_names
+from abcdp.simulation.prior import Latent, LogDensity, keyed_kind_of, kind_of, parameter_names
 from abcdp.simulation.program import Program
-from abcdp.simulation.simulators import Outcome, Simulator, missing_rules, outcome_of, seconds, simulator_for
+from abcdp.simulation.simulators import Backend, Outcome, Simulator, missing_rules, outcome_of, seconds, simulator_for
 
 if TYPE_CHECKING:
     from abcdp.bank import Bank
@@ -73,6 +73,13 @@ class Model:
         Whether the records of a dataset are independent and alike given the parameters, so that they tell the
         covariance of their mean. Records that share a path, as those of an epidemic, are not: False. Said or not
         (None), it is checked against repeated simulations.
+    backend
+        ``"jax"``: the simulator is a function ``simulator(key, theta, records)`` of *one* draw, written with
+        :mod:`jax.numpy`, that returns (records,) or (records, columns) numbers. It is compiled for many draws at a time
+        and runs on the devices that JAX sees, with 64-bit numbers switched on while it runs. The key of a draw is
+        folded from the seed and the place of the draw. A function as prior may then be ``prior(key)``, one draw in JAX
+        as well. ``"dlpack"``: the simulator is ``simulator(theta, records, seed)``, of many draws, and returns a tensor
+        of PyTorch, CuPy or whatever speaks DLPack, on any device (:mod:`abcdp.simulation.tensors`).
 
     With a time limit, and for programs (:meth:`command`), every draw has a random stream of its own, so that a draw
     that was stopped half-way does not change those after it.
@@ -103,6 +110,7 @@ class Model:
         missing: Any = NONE,
         columns: Sequence[str] | None = None,
         iid: bool | None = None,
+        backend: Backend = "numpy",
     ) -> None:
         if iid not in (None, True, False):
             raise ModelError(f"iid={iid!r}: True, False, or None where nothing is said.")
@@ -115,8 +123,10 @@ class Model:
         self.distance = distance
         self.columns = _column_names(columns)
         self.missing = _by_number(missing, self.columns)
-        self.engine = simulator_for(simulator, self.name, vectorised, time_limit)
-        self._law = kind_of(prior)(prior, names, self.name, log_prior, latent, support)
+        self.engine = simulator_for(simulator, self.name, vectorised, time_limit, backend)
+        self._law = (keyed_kind_of if backend == "jax" else kind_of)(prior)(
+            prior, names, self.name, log_prior, latent, support
+        )
 
     @classmethod
     def command(

@@ -33,6 +33,7 @@ from abcdp.errors import ModelError
 from abcdp.simulation.batches import Batches
 from abcdp.simulation.executors import Workers, carry_out, text_of
 from abcdp.simulation.model import Model
+from abcdp.simulation.simulators import Draws, Streaming, checked
 
 STREAMS = 2  # the rule by which banks are made today; that of earlier ones is 1
 _SHARE = 2  # pieces that each worker should still get of what is left
@@ -78,6 +79,17 @@ class Made:
     covariances: Covariances | None = None  # of some of its draws, where they are not written yet
 
 
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """What is kept of some draws: where in the shard the first stands, and what each distance made of their data."""
+
+    start: int
+    status: npt.NDArray[np.int8]
+    rows: list[FloatArray]
+    covariances: list[Covariances]
+    error: Exception | None
+
+
 Parameters = tuple[FloatArray, FloatArray | None]  # of draws, with their log weights where they have any
 
 
@@ -106,7 +118,8 @@ class Task:
 
     By rule 2 of streams the parameters of a shard are drawn at once from the stream (seed, shard), and its batch b is
     simulated with the stream (seed, shard, b). By rule 1, that of earlier banks, parameters and datasets of
-    a shard are drawn batch after batch from the stream (seed, shard), so that it can only be made as a whole.
+    a shard are drawn batch after batch from the stream (seed, shard), so that it can only be made as a whole. On a
+    device every draw has a key of its own, folded from the seed and its place in the bank.
     """
 
     model: Model
@@ -115,6 +128,8 @@ class Task:
     batches: Batches
     streams: int = STREAMS
     covariances: int = 0  # of so many draws of the bank, the first
+    ahead: int | None = None  # calls of a device that are under way at a time, where the user says it
+    backend: Mapping[str, Any] | None = None  # of a simulator on a device: what has to be the same for the same bank
     folder: Folder | None = None
     encoded: bool = False
     drawn: _Drawn = field(default_factory=_Drawn)
@@ -136,30 +151,82 @@ class Task:
         drawn = (np.empty((rows, len(self.header.parameters))), None) if self.streams == 1 else self._parameters(job)
         theta, log_weight = drawn
         earlier: list[FloatArray] = []
-        rng = stream(self.seed, job.number)
-        why, some = "", self.covariances - job.number * self.batches.shard
+        why = ""
         covariances: list[Covariances] = []
+        batches = self._streamed if isinstance(self.model.engine, Streaming) else self._called
+        for batch in batches(job, theta):
+            status[batch.start - job.start :][: len(batch.status)] = batch.status
+            why = why or (text_of(batch.error) if batch.error else "")
+            encoded.append(batch.rows[0])
+            earlier += batch.rows[1:]
+            covariances += batch.covariances
+        before = np.concatenate(earlier) if earlier else None
+        data = ShardData(
+            status, theta, self.header.rounded(np.concatenate(encoded)), log_weight, before, self.header.single
+        )
+        return data, why, Covariances.joined(covariances)
+
+    def _called(self, job: Job, theta: FloatArray) -> Iterator[_Batch]:
+        """Simulate batch by batch, each with a stream of its own; by rule 1 also draw its parameters."""
+        rng = stream(self.seed, job.number)
         for batch, start, stop in self.batches.within(job.number, job.rows, job.start, job.stop):
             here = slice(start - job.start, stop - job.start)
             if self.streams == 1:
                 theta[here] = self.model.draw(stop - start, rng)
             else:
                 rng = stream(self.seed, job.number, batch)
-            sets, found, error = self.model.run(theta[here], self.header.records, rng)
-            status[here] = found
-            why = why or (text_of(error) if error else "")
-            if sets is not None and sets.shape[2] != self.header.columns:
-                raise ModelError(
-                    f"simulator {self.model.name!r} returned {sets.shape[2]} columns, {self.header.columns} before."
-                )
-            encoded.append(self._encoded(self.header.distance, sets, found))
-            if self.header.proposal is not None and self.header.proposal.distance is not None:
-                earlier.append(self._encoded(self.header.proposal.distance, sets, found))
-            if sets is not None and start < some:
-                covariances += self._covariances_of(sets[: some - start], found, start)
-        before = np.concatenate(earlier) if earlier else None
-        data = ShardData(status, theta, np.concatenate(encoded), log_weight, before)
-        return data, why, Covariances.joined(covariances)
+            yield self._batch(job, start, *self.model.run(theta[here], self.header.records, rng))
+
+    def _streamed(self, job: Job, theta: FloatArray) -> Iterator[_Batch]:
+        """Simulate on devices, each draw with a key of its own; what can be is encoded there."""
+        engine: Any = self.model.engine
+        if self.backend is not None and engine.describe() != self.backend:
+            raise ModelError(
+                f"a worker simulates {self.model.name!r} with {engine.describe()}, the bank is made with "
+                f"{dict(self.backend)}; the same are needed for the same bank."
+            )
+        records, rules = self.header.records, self.model.missing_rules(self.header.columns)
+        draws = Draws(theta, self.seed, job.number * self.batches.shard + job.start)
+        on_device = self._distances if engine.encodes(self._distances) else ()
+        for tile in engine.stream(draws, records, self.batches.most, self.ahead, on_device, rules):
+            start = job.start + tile.start
+            if tile.sets is not None:
+                expected = len(tile.status), records
+                made = checked(tile.sets, tile.status, None, self.model.name, expected, self.model.missing)
+                yield self._batch(job, start, *made)
+                continue
+            fine = np.flatnonzero(tile.status[: max(0, self._some(job) - start)] == OK)
+            found = []
+            if len(fine):
+                first = draws.part(tile.start, tile.start + int(fine[-1]) + 1)
+                matrices = engine.covariances(first, records, self.header.distance, rules)[fine]
+                found = [Covariances.of((start + fine).tolist(), matrices)]
+            yield _Batch(start, tile.status, list(tile.rows), found, None)
+
+    def _batch(
+        self, job: Job, start: int, sets: FloatArray | None, status: npt.NDArray[np.int8], error: Exception | None
+    ) -> _Batch:
+        """Return what is kept of a batch of datasets."""
+        if sets is not None and sets.shape[2] != self.header.columns:
+            raise ModelError(
+                f"simulator {self.model.name!r} returned {sets.shape[2]} columns, {self.header.columns} before."
+            )
+        rows = [self._encoded(distance, sets, status) for distance in self._distances]
+        some, covariances = self._some(job), []
+        if sets is not None and start < some:
+            covariances = self._covariances_of(sets[: some - start], status, start)
+        return _Batch(start, status, rows, covariances, error)
+
+    @property
+    def _distances(self) -> tuple[Distance, ...]:
+        """What encodes datasets: the bank's distance and, in a narrowed bank, that of the earlier one."""
+        proposal = self.header.proposal
+        before = () if proposal is None or proposal.distance is None else (proposal.distance,)
+        return (self.header.distance, *before)
+
+    def _some(self, job: Job) -> int:
+        """Return of how many draws of a shard, the first ones, covariances are kept."""
+        return self.covariances - job.number * self.batches.shard
 
     def _covariances_of(self, sets: FloatArray, status: npt.NDArray[np.int8], start: int) -> list[Covariances]:
         """Return the covariances of the draws of a batch that are fine, as their records tell them."""
@@ -257,6 +324,7 @@ class _Unfinished:
             np.empty((rows, header.width)),
             None if before is None else np.empty(rows),
             np.empty((rows, before)) if before else None,
+            header.single,
         )
         self.number = number
         self.gaps = [(0, rows)]  # what no piece that was kept has

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -355,6 +356,20 @@ def kind_of(given: Any) -> type[Prior]:
     if isinstance(given, Mapping) or is_dirichlet(given):
         return Marginals
     return Joint if hasattr(given, "rvs") else Sampler
+
+
+def keyed_kind_of(given: Any) -> type[Prior]:
+    """Return the kind of prior of a model in JAX, where a function of one argument is one draw from a random key."""
+    kind = kind_of(given)
+    try:
+        keyed = kind is Sampler and len(inspect.signature(given).parameters) == 1
+    except (TypeError, ValueError):  # of what Python does not know the arguments
+        keyed = False
+    if not keyed:
+        return kind
+    from abcdp.simulation.jax_prior import Keyed
+
+    return Keyed
 
 
 def _floats(values: Any) -> FloatArray:

@@ -42,9 +42,12 @@ from abcdp.simulation.executors import RETRIES, Crew, Pool, levels_to_caller
 from abcdp.simulation.model import Model
 from abcdp.simulation.pieces import STREAMS, Making, Task
 from abcdp.simulation.pilot import CLOSE, trial_draws
+from abcdp.simulation.precision import Precision, check_single, is_single
+from abcdp.simulation.simulators import Streaming
 
 _SHARD_BYTES = 8 << 20
 _SHARD_ROWS = 1024
+_ON_DEVICE = 1 << 15, 16 << 20  # rows and bytes of a shard where a device makes a million draws a second
 _READERS = 8  # shards of an earlier run that are checked at once
 _SAID_FIRST = ("model", "parameters", "prior")
 _NOT_COMPARED = ("software", "pilot", "shards", "digest", "extending", "merging", "merged")
@@ -65,6 +68,7 @@ def simulate(
     shard: int | None = None,
     batch: int | None = None,
     retries: int = RETRIES,
+    precision: Precision = "double",
     progress: bool | None = None,
 ) -> Bank:
     """Draw parameters from the prior, simulate a dataset for each, and keep their encodings as a bank.
@@ -101,14 +105,20 @@ def simulate(
         Draws per shard (per file) and per random stream, which is per call of a vectorised simulator. Both are part of
         the recipe: another value gives another bank of the same law. By default there are some hundred batches or
         more, so that slow simulators have work for many workers, and no larger ones than suit a core's cache. A crash
-        loses the shards under way, of simulators that take seconds only the batches under way.
+        loses the shards under way, of simulators that take seconds only the batches under way. On a device (backend
+        "jax") draws have random keys of their own, and `batch` only says how many are under way at a time: as many as
+        fit into its memory by default. The bank does not depend on it.
     retries
         How often a piece is given out again after its worker was lost. A draw that fails is never simulated again.
+    precision
+        ``"single"`` keeps encoded datasets with 32 bits, in half of the room: where that moves a distance by less than
+        a hundredth of what one record does, and refused elsewhere. They are compared in 64 bits all the same. Another
+        precision is another bank.
     progress
         Whether to show a bar; by default on a terminal.
     """
     with Crew(model, workers, pool, executor, retries) as crew:
-        run = _begin(crew, model, distance, draws, records, seed, to, more, shard, batch)
+        run = _begin(crew, model, distance, draws, records, seed, to, more, shard, batch, None, precision)
         return _made(run, crew, progress)
 
 
@@ -166,6 +176,7 @@ def simulate_part(
     shard: int | None = None,
     batch: int | None = None,
     retries: int = RETRIES,
+    precision: Precision = "double",
     progress: bool | None = None,
 ) -> tuple[int, int]:
     """Make part i of n of a bank (i from 1): every n-th shard, for batch systems that run n jobs without a scheduler.
@@ -178,7 +189,7 @@ def simulate_part(
     if not 1 <= i <= n:
         raise ModelError(f"part {i}/{n}: write i/n with i from 1 to n.")
     with Crew(model, workers, pool, executor, retries) as crew:
-        run = _begin(crew, model, distance, draws, records, seed, to, None, shard, batch)
+        run = _begin(crew, model, distance, draws, records, seed, to, None, shard, batch, None, precision)
         mine = replace(run, sizes={number: rows for number, rows in run.sizes.items() if number % n == i - 1})
         present = {s.number for s in mine.existing_shards()}
         errors = {shard.number: error for shard, _, _, error in mine.make(present, crew, progress)}
@@ -272,6 +283,7 @@ def _begin(
     shard: int | None,
     batch: int | None,
     proposal: Proposal | None = None,
+    precision: Precision = "double",
 ) -> _Run:
     """Check everything, try the model, and write the manifest of an unfinished bank where there is none."""
     folder = None if to is None else open_folder(to)
@@ -289,7 +301,7 @@ def _begin(
         began, stages = _extension_of(began, folder, draws, _whole("more", more, 1))
         recipe = began["recipe"]
         records, seed = records or began["records"], recipe["seed"] if seed is None else seed
-        shard = shard or recipe["shard"]
+        shard, precision = shard or recipe["shard"], began.get("precision", "double")
         if distance is None and folder is not None:
             distance = header_from_json(began, folder, None).distance
     distance = distance if distance is not None else model.distance
@@ -314,9 +326,13 @@ def _begin(
         time_limit=model.time_limit,
         support=model.support,
         proposal=proposal,
+        single=is_single(precision),
     )
-    shard = shard or power_of_two(min(_SHARD_ROWS, _SHARD_BYTES // (8 * header.stored)))
-    if batch is not None:
+    check_single(header)
+    engine, on_device = model.engine, isinstance(model.engine, Streaming)
+    rows, size = _ON_DEVICE if on_device else (_SHARD_ROWS, _SHARD_BYTES)
+    shard = shard or power_of_two(min(rows, size // (8 * header.stored)))
+    if batch is not None and not on_device:
         batches = Batches(shard, batch)
     elif more is not None:
         batches = _batches_of(began, shard, folder)
@@ -325,15 +341,19 @@ def _begin(
     else:
         batches = batches_for(model, records * header.columns, shard)
     recipe = {"seed": seed, "draws": _draws_to_json(stages), "shard": shard, "batch": batches.to_json()}
+    backend = engine.describe() if isinstance(engine, Streaming) else None
     manifest = {
         **header.to_json(),
+        **({} if backend is None else {"backend": backend}),
         "recipe": recipe if streams == 1 else recipe | {"streams": streams},
         "pilot": {"theta": trial.theta[0].tolist(), "row": header.distance.encode(pilot[:1])[0, :8].tolist()},
         "software": {"abcdp": __version__, "numpy": np.__version__},
     }
     if folder is not None:
         _open_manifest(folder, began, manifest, extend=more is not None)
-    task = Task(model, header, seed, batches, streams, draws_with_covariances(header, sum(stages)))
+    ahead = None if batch is None else -(-batch // batches.most)
+    kept = draws_with_covariances(header, sum(stages))
+    task = Task(model, header, seed, batches, streams, kept, ahead, backend)
     return _Run(task, folder, manifest, _sizes(stages, shard), began or {}, more is not None, trial.seconds)
 
 

@@ -1,7 +1,7 @@
 """Simulators: what turns a batch of parameters into datasets, and what its callers need to know of it.
 
 A function is wrapped by :func:`simulator_for`; an object that is a :class:`Simulator` already is taken as it is. What
-comes out is checked by :func:`outcome_of`, whoever made it.
+comes out is checked by :func:`outcome_of`, whoever made it. Who simulates on a device is :class:`Streaming`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import abc
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,13 @@ from abcdp._common.arrays import FloatArray, as_array
 from abcdp._common.checks import is_number
 from abcdp._common.missing import CASE, NONE, Rules, as_rules, columns_with, filled
 from abcdp.bank.status import NOT_FINITE, OK, RAISED, STATUS_WORDS, DrawFailed
+from abcdp.distance import Distance
 from abcdp.errors import ModelError, WorkerError
 from abcdp.simulation.isolated import Isolated
 
 Outcome = tuple[FloatArray | None, npt.NDArray[np.int8], Exception | None]
 Function = Callable[..., Any]
+Backend = Literal["numpy", "jax", "dlpack"]
 
 
 @runtime_checkable
@@ -63,6 +66,64 @@ class Simulator(Protocol):
 
     def close(self) -> None:
         """End what waits for further draws; a later call may begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Draws that came back from a device: their records, or what distances made of them there, NaN where they failed.
+
+    Records are as the simulator left them; a status is that of summaries.
+    """
+
+    start: int
+    sets: FloatArray | None
+    status: npt.NDArray[np.int8]
+    rows: tuple[FloatArray, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draws:
+    """Draws of a bank for a device: their parameters, and the numbers from which their random keys are folded."""
+
+    theta: FloatArray
+    seed: int
+    first: int  # the place of the first of them in the bank
+
+    def part(self, start: int, stop: int) -> Draws:
+        """Return some of them, in a row."""
+        return Draws(self.theta[start:stop], self.seed, self.first + start)
+
+
+@runtime_checkable
+class Streaming(Simulator, Protocol):
+    """A simulator on a device, which has a random key for each draw and several calls under way at a time.
+
+    `tile` draws share a call, and each always has the same place in it, so that not even last digits depend on how many
+    calls are under way. What a distance makes of the records may be made on the device.
+    """
+
+    def tile(self, values: int) -> int:
+        """Return how many draws of so many values share a call."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what has to be the same for the same bank: libraries, device, random generator."""
+
+    def encodes(self, distances: Sequence[Distance]) -> bool:
+        """Whether summaries of all of these distances are made on the device."""
+
+    def stream(
+        self,
+        draws: Draws,
+        records: int,
+        tile: int,
+        ahead: int | None = None,
+        distances: Sequence[Distance] = (),
+        missing: Rules = (),
+    ) -> Iterator[Tile]:
+        """Yield draws in order: their records or, where distances are named, summaries; `ahead` calls are under way."""
+
+    def covariances(self, draws: Draws, records: int, distance: Distance, missing: Rules) -> FloatArray:
+        """Return how the summary of each draw varies, as its records tell: for distances that it encodes."""
 
 
 class BatchSimulator:
@@ -190,8 +251,17 @@ class IsolatedSimulator(DrawSimulator):
             isolated.close()
 
 
-def simulator_for(given: Any, name: str, vectorised: bool, time_limit: float | None) -> Simulator:
+def simulator_for(
+    given: Any, name: str, vectorised: bool, time_limit: float | None, backend: Backend = "numpy"
+) -> Simulator:
     """Return the simulator of a caller's function, or the object that is one already."""
+    if backend != "numpy":
+        if time_limit is not None or not vectorised or isinstance(given, Simulator):
+            raise ModelError(
+                f"backend={backend!r} is for a function, without time_limit and vectorised: draws go to a device "
+                "together. Leave these out."
+            )
+        return on_device(given, name, backend)
     if isinstance(given, Simulator) and not isinstance(given, type):
         if time_limit is not None:
             raise ModelError(
@@ -209,6 +279,35 @@ def simulator_for(given: Any, name: str, vectorised: bool, time_limit: float | N
             "time_limit holds for one draw; give a simulator of one draw and say Model(..., vectorised=False)."
         )
     return IsolatedSimulator(given, name, limit)
+
+
+def on_device(function: Any, name: str, backend: str) -> Simulator:
+    """Return the simulator of a function whose arrays lie on a device; what it needs is loaded when it is called."""
+    if backend not in _ON_DEVICES:
+        raise ModelError(f"backend={backend!r}: choose numpy, {' or '.join(_ON_DEVICES)}.")
+    make, arguments = _ON_DEVICES[backend]
+    if not callable(function):
+        raise ModelError(f"simulator={function!r} is not callable; give a function {arguments}.")
+    return make(function, name)
+
+
+def _in_jax(function: Function, name: str) -> Simulator:
+    from abcdp.simulation.jax_simulator import JaxSimulator
+
+    return JaxSimulator(function, name)
+
+
+def _of_tensors(function: Function, name: str) -> Simulator:
+    from abcdp.simulation.tensors import TensorSimulator
+
+    return TensorSimulator(function, name)
+
+
+# by the name of the backend: its simulator, and what a caller's function takes
+_ON_DEVICES: dict[str, tuple[Callable[[Function, str], Simulator], str]] = {
+    "jax": (_in_jax, "(key, theta, records)"),
+    "dlpack": (_of_tensors, "(theta, records, seed)"),
+}
 
 
 def seconds(time_limit: Any) -> float | None:
@@ -242,16 +341,24 @@ def outcome_of(
         raise
     except Exception as raised:
         return None, np.full(len(theta), RAISED, dtype=np.int8), raised
+    return checked(data, status, error, name, (len(theta), records), missing)
+
+
+def checked(
+    data: Any, status: Any, error: Exception | None, name: str, expected: tuple[int, int], missing: Any = NONE
+) -> Outcome:
+    """Return what came out of a simulator for so many draws and records, checked."""
+    draws, records = expected
     status = np.array(status)
     # where all are fine, as mostly, none has to be looked up
-    if status.shape != (len(theta),) or (status.any() and not np.isin(status, list(STATUS_WORDS)).all()):
-        raise ModelError(f"simulator {name!r} returned no known status for each of {len(theta)} draws.")
+    if status.shape != (draws,) or (status.any() and not np.isin(status, list(STATUS_WORDS)).all()):
+        raise ModelError(f"simulator {name!r} returned no known status for each of {draws} draws.")
     status = status.astype(np.int8)
     if data is None:
         if (status == OK).any():
             raise ModelError(f"simulator {name!r} returned no data and draws that are fine.")
         return None, status, error
-    data = as_datasets(data, (len(theta), records), name, "other draws, return them in the order of theta")
+    data = as_datasets(data, (draws, records), name, "other draws, return them in the order of theta")
     # a finite sum says that every term is finite, at the cost of one pass
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(data.sum(axis=(1, 2))).all()
