@@ -47,18 +47,20 @@ Theorem saturate_move : forall low high a b, (Z.abs (saturate low high a - satur
 Proof. unfold saturate. intros. lia. Qed.
 
 (* One number: ceil((Delta + 2 eta) / g). *)
+Definition scalar_charge (Delta eta step : Q) : Z := Qceiling ((Delta + 2 * eta) / step).
+
 Theorem scalar_rule : forall step eta Delta x y true_x true_y, 0 < step ->
   Qabs (x - true_x) <= eta -> Qabs (y - true_y) <= eta -> Qabs (true_x - true_y) <= Delta ->
-  (Z.abs (quantise step x - quantise step y) <= Qceiling ((Delta + 2 * eta) / step))%Z.
+  (Z.abs (quantise step x - quantise step y) <= scalar_charge Delta eta step)%Z.
 Proof.
-  intros. unfold quantise. apply floor_move, in_steps; [assumption|]. eapply computed_move; eassumption.
+  intros. unfold quantise, scalar_charge. apply floor_move, in_steps; [assumption|]. eapply computed_move; eassumption.
 Qed.
 
 (* A distance on its grid, saturated: what the sparse vector and the nearest draws charge. *)
 Theorem distance_rule : forall step eta Delta low high x y true_x true_y, 0 < step ->
   Qabs (x - true_x) <= eta -> Qabs (y - true_y) <= eta -> Qabs (true_x - true_y) <= Delta ->
   (Z.abs (saturate low high (quantise step x) - saturate low high (quantise step y))
-   <= Qceiling ((Delta + 2 * eta) / step))%Z.
+   <= scalar_charge Delta eta step)%Z.
 Proof.
   intros. eapply Z.le_trans; [apply saturate_move|]. eapply scalar_rule; eassumption.
 Qed.
@@ -132,14 +134,16 @@ Proof.
 Qed.
 
 (* The rule for vectors in L1: ceil((Delta1 + 2 D eta) / g + D) - 1. *)
+Definition vector_charge (Delta eta step width : Q) : Z := (Qceiling ((Delta + 2 * width * eta) / step + width) - 1)%Z.
+
 Theorem vector_rule : forall step eta Delta first second true_first true_second, 0 < step ->
   within eta first true_first -> within eta second true_second -> length first = length second -> first <> [] ->
   moves true_first true_second <= Delta ->
   (size (minus (map (quantise step) first) (map (quantise step) second))
-   <= Qceiling ((Delta + 2 * count first * eta) / step + count first) - 1)%Z.
+   <= vector_charge Delta eta step (count first))%Z.
 Proof.
   intros step eta Delta first second true_first true_second positive near near' same some moved.
-  unfold quantise. rewrite <- !(map_map (fun x => x / step) Qfloor).
+  unfold quantise, vector_charge. rewrite <- !(map_map (fun x => x / step) Qfloor).
   replace (count first) with (count (map (fun x => x / step) first)) by (unfold count; now rewrite map_length).
   apply floors_rule; [now rewrite !map_length|now destruct first|].
   eapply Qle_trans; [now apply moves_in_steps|]. unfold count. rewrite map_length. fold (count first).

@@ -17,7 +17,7 @@ x, y, x2, y2, d = z3.Reals("x y x2 y2 d")
 budget, asked = z3.Reals("budget asked")
 scale, first, second, row, row2 = z3.Ints("scale first second row row2")
 other, other2, noise, noise2 = z3.Ints("other other2 noise noise2")
-radius, long, a, b = z3.Ints("radius long a b")
+radius, long, a, b, low, high = z3.Ints("radius long a b low high")
 
 
 def size(number: z3.ArithRef) -> z3.ArithRef:
@@ -28,6 +28,17 @@ def size(number: z3.ArithRef) -> z3.ArithRef:
 def up(number: z3.ArithRef) -> z3.ArithRef:
     """Return the number rounded up: z3 rounds down."""
     return -z3.ToInt(-number)
+
+
+def larger(one: z3.ArithRef, two: z3.ArithRef) -> z3.ArithRef:
+    """Return the larger of two absolute values."""
+    return z3.If(size(one) > size(two), size(one), size(two))
+
+
+def held(number: z3.ArithRef) -> z3.ArithRef:
+    """Return a number that saturates at both ends."""
+    above = z3.If(number < low, low, number)
+    return z3.If(above > high, high, above)
 
 
 def near(one: z3.ArithRef, two: z3.ArithRef) -> z3.BoolRef:
@@ -60,6 +71,18 @@ def _nearest(raised: z3.ArithRef) -> z3.BoolRef:
 def _quotient(part: z3.ArithRef, whole: z3.ArithRef, k: z3.ArithRef, rounded: z3.ArithRef) -> z3.BoolRef:
     """Return that k * part / whole was rounded down to a number."""
     return z3.And(rounded * whole <= k * part, (rounded + 1) * whole > k * part)
+
+
+def _topped(wide: z3.ArithRef, narrow: z3.ArithRef, *weighed: z3.ArithRef) -> z3.BoolRef:
+    """Return that wide noise is narrow noise plus more, all denominators multiplied out; the weight is of two laws."""
+
+    def parts(p: z3.ArithRef) -> tuple[z3.ArithRef, z3.ArithRef]:
+        return (1 - p) * (1 - p), 1 - 2 * p * d + p * p
+
+    (top, bottom), (top2, bottom2) = parts(wide), parts(narrow)
+    one, two = weighed
+    share, whole = (1 - one) * (1 - one) * two, (1 - two) * (1 - two) * one
+    return top * bottom2 * whole == top2 * (share * bottom + (whole - share) * top)
 
 
 _MOVED = z3.And(size(x - y) <= d, size(x2 - y2) <= d)
@@ -123,10 +146,18 @@ STEPS = [
     Step(
         "laplace_cost",
         size(nu + first - second) - size(nu) <= size(first - second),
-        {
-            "the largest entry": size(first) + size(second)
-            <= z3.If(size(first) > size(second), size(first), size(second))
-        },
+        {"the largest entry": size(first) + size(second) <= larger(first, second)},
+    ),
+    Step(
+        # two entries
+        "box_cost",
+        larger(nu + first, m + second) - larger(nu, m) <= larger(first, second),
+        {"the second entry": larger(nu + first, m + second) - larger(nu, m) <= size(second)},
+    ),
+    Step(
+        "saturate_move",
+        z3.Implies(low <= high, size(held(first) - held(second)) <= size(first - second)),
+        {"a wrap around": size(first % 8 - second % 8) <= size(first - second)},
     ),
     Step(
         "scalar_rule",
@@ -158,6 +189,22 @@ STEPS = [
                 asked <= budget * scale,
             )
         },
+    ),
+    Step(
+        # one entry of two vectors
+        "l2_ball_apart",
+        (first - second) * (first - second) <= 2 * first * first + 2 * second * second,
+        {"the radius": (first - second) * (first - second) <= first * first + second * second},
+    ),
+    Step(
+        "added_total",
+        scale * (first + second) - (scale + 1) * second == scale * first - second,
+        {"of n instead of n + 1": scale * (first + second) - scale * second == scale * first - second},
+    ),
+    Step(
+        "top_up",
+        _topped(x, y, x, y),
+        {"the weight of the other law": z3.Implies(z3.And(x == z3.Q(1, 2), y == z3.Q(1, 4)), _topped(x, y, y, x))},
     ),
     Step(
         # two entries up to 12: the general theorem is Coq's

@@ -7,6 +7,7 @@ calibrations are run on the noise that Coq is given; a kernel with a fault disag
 from __future__ import annotations
 
 import inspect
+import itertools
 import random
 import textwrap
 from collections.abc import Callable
@@ -17,10 +18,12 @@ import numpy as np
 import pytest
 
 import coq
+from abcdp import MMD, MeanSummary, Moment, PrivateSummary, Unit
 from abcdp._kernels import compiled, plain
 from abcdp.distance.ball import Ball, _root_up
 from abcdp.mechanisms import Grid, Nearest, SparseVector
 from abcdp.mechanisms.nearest import NearestCalibration
+from abcdp.mechanisms.private_summary import _ways
 from abcdp.mechanisms.sparse_vector import SparseVectorCalibration
 
 RUNS = 2000
@@ -225,6 +228,33 @@ def test_the_grid_is_that_of_the_theorems(built: coq.Coq) -> None:
     term = f"map (fun x => saturate 0 {grid.cap} (quantise {step} x)) [{given}]"
     (steps,) = built.evaluate("Steps", "Grid", [term])
     assert grid.quantise(np.array(numbers)).tolist() == steps
+
+
+def test_what_neighbours_are_charged_is_that_of_the_theorems(built: coq.Coq) -> None:
+    """Of distances, and of private summaries in L1 and entry by entry, enforced and derived, for several units."""
+    cases, terms = [], []
+    for distance, unit in itertools.product(
+        (MMD(0.6, (0.0, 5.0)), MeanSummary((Moment(0), Moment({0: 2})), ((-1.0, 3.0),))),
+        (Unit(), Unit(records=3), Unit(change=0.25), Unit(neighbours="add-remove", at_least=90)),
+    ):
+        grid = Grid.for_distance(distance, 100, 100, unit)
+        step, error = (fraction(Fraction(one)) for one in (grid.step, distance.numerical_error(100)))
+        terms.append(f"scalar_charge {fraction(Fraction(grid.real_sensitivity))} {error} {step}")
+        cases.append((grid.sensitivity, 1))  # two sums are rounded up before
+        for moves in _ways(distance, 100, unit, None):
+            error = fraction(moves.error)
+            found = PrivateSummary(0.5)._laplace(moves)
+            width, step = fraction(Fraction(moves.width)), fraction(Fraction(found.steps[0]))
+            terms.append(f"vector_charge {fraction(moves.one)} {error} {step} {width}")
+            cases.append((found.charged, 0))
+            found = PrivateSummary(0.5)._box(moves)
+            each = zip(moves.entries, found.steps, strict=True)
+            charges = (f"scalar_charge {fraction(entry)} {error} {fraction(Fraction(step))}" for entry, step in each)
+            terms.append(f"fold_right Z.max 0 [{'; '.join(charges)}]")
+            cases.append((found.charged, 0))
+    for (charged, more), found in zip(cases, built.evaluate("Charges", "Grid", terms), strict=True):
+        assert found <= charged <= found + more
+    assert len(cases) > 30
 
 
 @pytest.mark.parametrize("shape", ["l1", "l2"])

@@ -98,6 +98,11 @@ def test_every_theorem_is_named_on_the_page() -> None:
     assert sorted(name for name in proven if f"`{name}`" not in text) == []
 
 
+def test_the_page_names_the_version_of_opendp_that_is_locked() -> None:
+    (locked,) = re.findall(r"^opendp==([\d.]+)", (ROOT / "requirements.lock").read_text(), re.M)
+    assert re.findall(r"OpenDP (\d[\d.]*\d)", PAGE.read_text()) == [locked]
+
+
 def test_a_new_mechanism_without_a_row_is_found() -> None:
     @dataclasses.dataclass(frozen=True)
     class Newcomer:
