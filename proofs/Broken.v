@@ -1,6 +1,6 @@
 (* Each theorem with a part left out or changed, and numbers for which it is then false. *)
 From Coq Require Import ZArith QArith Qabs Qround List Bool Lia.
-From Abcdp Require Lists SparseVector Nearest Vectors Grid Costs Clip TopUp Digits.
+From Abcdp Require Lists SparseVector Nearest Vectors Grid Costs Clip TopUp Digits Sums.
 Import ListNotations.
 Open Scope Z_scope.
 
@@ -164,7 +164,8 @@ Proof. vm_compute. reflexivity. Qed.
 Example nearest_for_one_winner : Qle_bool (vector_cost (2 * 2 * 3) (vector_scale 1 (2 * 1 * 3))) 1 = false.
 Proof. vm_compute. reflexivity. Qed.
 
-Example scale_of_c : let scale := Qceiling (inject_Z (2 * 3) / 1) in Qle_bool (run_cost 3 scale (2 * scale) 2) 1 = false.
+Example scale_of_c :
+  let scale := Qceiling (inject_Z (2 * 3) / 1) in Qle_bool (run_cost 3 scale (2 * scale) 2) 1 = false.
 Proof. vm_compute. reflexivity. Qed.
 
 Example threshold_for_free :
@@ -208,7 +209,8 @@ Proof. vm_compute. reflexivity. Qed.
 (* Points on lines between rows that are 3 apart at most: rounded they are 4 apart. *)
 Example lines_without_rounding :
   Forall (fun v => size v <= 3) [minus [-1; -2] [-1; 1]; minus [-1; -2] [0; 0]; minus [-1; 1] [0; 0]]
-  /\ 3 < size (minus (map (round_half_up 4) (mix 4 0 [-1; -2] [-1; 1])) (map (round_half_up 4) (mix 4 2 [-1; 1] [0; 0]))).
+  /\ 3 < size (minus (map (round_half_up 4) (mix 4 0 [-1; -2] [-1; 1]))
+                     (map (round_half_up 4) (mix 4 2 [-1; 1] [0; 0]))).
 Proof. vm_compute. split; [repeat constructor; congruence|reflexivity]. Qed.
 
 (* Two records replaced where one is charged. *)
@@ -235,6 +237,15 @@ Proof. vm_compute. reflexivity. Qed.
 Example no_way_back : Qle_bool (weight (1 # 4) (1 # 2)) 1 = false.
 Proof. vm_compute. reflexivity. Qed.
 End Topped.
+
+Module Masses.
+Import Sums.
+Open Scope Q_scope.
+
+(* Two noises that are shifted to one: each is as likely as it, both together are not. *)
+Example shifted_to_one : Qle_bool (mass (fun _ : Z => 1) [0; 1]%Z) (1 * mass (fun _ : Z => 1) [0]%Z) = false.
+Proof. vm_compute. reflexivity. Qed.
+End Masses.
 
 Module Chances.
 Import Digits.

@@ -1,5 +1,5 @@
 (* Records as whole numbers, clipped to a set, and what their sums can differ by. Boxes, balls and lines between rows of
-   a table: distance/ball.py and distance/contribution.py. Sums over neighbours: replaced records, and one record more. *)
+   a table: distance/ball.py and distance/contribution.py. Sums over neighbours: records replaced, and one more. *)
 From Coq Require Import ZArith QArith Qabs Qround List Lia Lqa.
 From Abcdp Require Import Lists Grid.
 Import ListNotations.
@@ -179,7 +179,9 @@ Theorem lines_apart : forall S f g a b c d K, 0 < S -> 0 <= f <= S -> 0 <= g <= 
   size (minus (mix S f a b) (mix S g c d)) <= S * K.
 Proof.
   intros. apply Z.mul_le_mono_pos_l with S; [assumption|].
-  assert (all := mixed_size S f g a b c d ltac:(assumption) ltac:(assumption) ltac:(assumption) ltac:(assumption) ltac:(assumption)).
+  assert (all : S * size (minus (mix S f a b) (mix S g c d))
+    <= (S - f) * (S - g) * size (minus a c) + (S - f) * g * size (minus a d)
+       + f * (S - g) * size (minus b c) + f * g * size (minus b d)) by now apply mixed_size.
   assert ((S - f) * (S - g) * size (minus a c) <= (S - f) * (S - g) * K) by (apply Z.mul_le_mono_nonneg_l; nia).
   assert ((S - f) * g * size (minus a d) <= (S - f) * g * K) by (apply Z.mul_le_mono_nonneg_l; nia).
   assert (f * (S - g) * size (minus b c) <= f * (S - g) * K) by (apply Z.mul_le_mono_nonneg_l; nia).
@@ -236,7 +238,8 @@ Definition wide (width : nat) : list (list Z) -> Prop := Forall (fun v => length
 (* Datasets of one size of which at most m records differ, each within a diameter. *)
 Inductive replaced (norm : list Z -> Z) (diameter : Z) : nat -> list (list Z) -> list (list Z) -> Prop :=
 | nobody : replaced norm diameter 0 [] []
-| kept : forall m v first second, replaced norm diameter m first second -> replaced norm diameter m (v :: first) (v :: second)
+| kept : forall m v first second, replaced norm diameter m first second ->
+    replaced norm diameter m (v :: first) (v :: second)
 | other : forall m v w first second, norm (minus v w) <= diameter -> replaced norm diameter m first second ->
     replaced norm diameter (S m) (v :: first) (w :: second).
 
@@ -271,8 +274,8 @@ Theorem replaced_total : forall diameter m width first second, 0 <= diameter ->
   replaced size diameter m first second -> wide width first -> wide width second ->
   size (minus (total width first) (total width second)) <= Z.of_nat m * diameter.
 Proof.
-  intros diameter m width first second positive near. induction near as [|m v first second near IH|m v w first second apart near IH];
-    intros all all'.
+  intros diameter m width first second positive near.
+  induction near as [|m v first second near IH|m v w first second apart near IH]; intros all all'.
   - rewrite (proj1 (norm_same _)). lia.
   - inversion all; inversion all'; subst. cbn [total fold_right].
     assert (both := size_plus v (total (length v) first) v (total (length v) second)).
@@ -289,8 +292,8 @@ Theorem replaced_largest : forall diameter m width first second, 0 <= diameter -
   replaced largest diameter m first second -> wide width first -> wide width second ->
   largest (minus (total width first) (total width second)) <= Z.of_nat m * diameter.
 Proof.
-  intros diameter m width first second positive near. induction near as [|m v first second near IH|m v w first second apart near IH];
-    intros all all'.
+  intros diameter m width first second positive near.
+  induction near as [|m v first second near IH|m v w first second apart near IH]; intros all all'.
   - rewrite (proj2 (norm_same _)). lia.
   - inversion all; inversion all'; subst. cbn [total fold_right].
     assert (both := largest_plus v (total (length v) first) v (total (length v) second)).
@@ -379,4 +382,71 @@ Proof.
   - eapply Qle_trans; [now apply moves_in_steps|].
     apply Qmult_le_compat_r; [|apply Qlt_le_weak, Qinv_lt_0_compat; assumption].
     eapply Qle_trans; [now apply moves_of_totals|]. apply Qmult_le_compat_r; [now rewrite <- Zle_Qle|lra].
+Qed.
+
+(* The same for one record more: means over n + 1 and over n records, n being at least `least`. *)
+Lemma moves_of_means : forall (unit : Q) n m first second, (0 < unit)%Q -> 0 < n -> 0 < m ->
+  (moves (map (fun t => inject_Z t * (unit / inject_Z n)) first)
+         (map (fun t => inject_Z t * (unit / inject_Z m)) second)
+   <= inject_Z (size (minus (times m first) (times n second))) * (unit / (inject_Z n * inject_Z m)))%Q.
+Proof.
+  intros unit n m first second positive some some'. unfold minus, times. revert second.
+  assert (n' : (0 < inject_Z n)%Q) by (change 0%Q with (inject_Z 0); now rewrite <- Zlt_Qlt).
+  assert (m' : (0 < inject_Z m)%Q) by (change 0%Q with (inject_Z 0); now rewrite <- Zlt_Qlt).
+  assert (both : (0 < inject_Z n * inject_Z m)%Q) by now apply Qmult_lt_0_compat.
+  assert (share : (0 < unit / (inject_Z n * inject_Z m))%Q) by (apply Qlt_shift_div_l; lra).
+  induction first as [|a first IH]; destruct second as [|b second]; cbn [map zip moves];
+    try (unfold size; cbn [map sum]; change (inject_Z 0) with 0%Q; lra).
+  rewrite size_cons, inject_Z_plus.
+  assert (head : (Qabs (inject_Z a * (unit / inject_Z n) - inject_Z b * (unit / inject_Z m))
+                  == inject_Z (Z.abs (m * a - n * b)) * (unit / (inject_Z n * inject_Z m)))%Q).
+  { setoid_replace (inject_Z a * (unit / inject_Z n) - inject_Z b * (unit / inject_Z m))%Q
+      with (inject_Z (m * a - n * b) * (unit / (inject_Z n * inject_Z m)))%Q
+      by (unfold Z.sub; rewrite inject_Z_plus, inject_Z_opp, !inject_Z_mult; field; split; lra).
+    rewrite Qabs_Qmult, (Qabs_pos (unit / _)) by lra. reflexivity. }
+  rewrite head. specialize (IH second). lra.
+Qed.
+
+Theorem enforced_rule_added : forall (unit step : Q) diameter least width v records, (0 < unit)%Q -> (0 < step)%Q ->
+  (0 < width)%nat -> 0 <= diameter -> length v = width -> wide width records ->
+  Forall (fun w => size (minus v w) <= diameter) records ->
+  let n := Z.of_nat (length records) in 0 < n -> 0 <= least <= n ->
+  let summary n records := map (fun t => quantise step (inject_Z t * (unit / inject_Z n))%Q) (total width records) in
+  size (minus (summary (n + 1) (v :: records)) (summary n records))
+  <= Qceiling (inject_Z diameter * (unit / inject_Z (least + 1)) / step + inject_Z (Z.of_nat width)) - 1.
+Proof.
+  intros unit step diameter least width v records positive positive' some nonneg same all near n none enough summary.
+  assert (apart := added_total diameter width v records same all near). fold n in apart. cbv zeta in apart.
+  assert (all' : wide width (v :: records)) by (constructor; assumption).
+  assert (length1 := total_length width (v :: records) all'). assert (length2 := total_length width records all).
+  assert (n1 : (0 < inject_Z (n + 1))%Q) by (change 0%Q with (inject_Z 0); rewrite <- Zlt_Qlt; lia).
+  assert (n0 : (0 < inject_Z n)%Q) by (change 0%Q with (inject_Z 0); rewrite <- Zlt_Qlt; lia).
+  assert (l1 : (0 < inject_Z (least + 1))%Q) by (change 0%Q with (inject_Z 0); rewrite <- Zlt_Qlt; lia).
+  subst summary. cbv beta. unfold quantise.
+  set (f := fun t => (inject_Z t * (unit / inject_Z (n + 1)))%Q).
+  set (g := fun t => (inject_Z t * (unit / inject_Z n))%Q).
+  rewrite <- (map_map (fun t => (f t / step)%Q) Qfloor), <- (map_map (fun t => (g t / step)%Q) Qfloor).
+  rewrite <- (map_map f (fun x => (x / step)%Q)), <- (map_map g (fun x => (x / step)%Q)).
+  set (a := map f (total width (v :: records))). set (b := map g (total width records)).
+  assert (la : length a = width) by (unfold a; now rewrite map_length).
+  assert (lb : length b = width) by (unfold b; now rewrite map_length).
+  assert (rule := floors_rule (map (fun x => (x / step)%Q) a) (map (fun x => (x / step)%Q) b)
+    (inject_Z diameter * (unit / inject_Z (least + 1)) / step)%Q).
+  unfold count in rule. rewrite !map_length, la, lb in rule. apply rule; [reflexivity| |].
+  - destruct a; [simpl in la; lia|discriminate].
+  - eapply Qle_trans; [now apply moves_in_steps|].
+    apply Qmult_le_compat_r; [|apply Qlt_le_weak, Qinv_lt_0_compat; assumption].
+    eapply Qle_trans; [apply moves_of_means; try assumption; lia|].
+    assert (share : (0 < unit / (inject_Z (n + 1) * inject_Z n))%Q)
+      by (apply Qlt_shift_div_l; [now apply Qmult_lt_0_compat|lra]).
+    apply Qle_trans with (inject_Z (n * diameter) * (unit / (inject_Z (n + 1) * inject_Z n)))%Q.
+    { apply Qmult_le_compat_r; [now rewrite <- Zle_Qle|lra]. }
+    rewrite inject_Z_mult.
+    setoid_replace (inject_Z n * inject_Z diameter * (unit / (inject_Z (n + 1) * inject_Z n)))%Q
+      with (inject_Z diameter * (unit / inject_Z (n + 1)))%Q by (field; split; lra).
+    rewrite !(Qmult_comm (inject_Z diameter)). apply Qmult_le_compat_r; [|rewrite <- (Zle_Qle 0); assumption].
+    unfold Qdiv. rewrite !(Qmult_comm unit). apply Qmult_le_compat_r; [|lra].
+    apply Qle_shift_inv_l; [assumption|]. setoid_replace (/ inject_Z (n + 1) * inject_Z (least + 1))%Q
+      with (inject_Z (least + 1) / inject_Z (n + 1))%Q by (unfold Qdiv; ring).
+    apply Qle_shift_div_r; [assumption|]. rewrite Qmult_1_l, <- Zle_Qle. lia.
 Qed.

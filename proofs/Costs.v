@@ -52,7 +52,8 @@ Proof.
   assert (0 < scale)%Z.
   { apply ceiling_positive. unfold Qdiv. apply Qmult_lt_0_compat; [assumption|now apply Qinv_lt_0_compat]. }
   assert (0 < inject_Z scale) by now apply inject_positive.
-  revert fits. rewrite !inject_Z_mult, !inject_Z_plus. change (inject_Z 2) with 2. change (inject_Z 1) with 1. intros fits.
+  revert fits. rewrite !inject_Z_mult, !inject_Z_plus. change (inject_Z 2) with 2. change (inject_Z 1) with 1.
+  intros fits.
   setoid_replace (inject_Z move / inject_Z scale + 2 * inject_Z accepts * inject_Z move / (2 * inject_Z scale))
     with ((inject_Z accepts + 1) * inject_Z move / inject_Z scale) by (field; lra).
   exact fits.

@@ -1,6 +1,6 @@
-(* The law of sampling/digits.py. The binary digits of a geometric number are independent; digits whose chances are off by
-   a little make numbers whose law is off by no more than the sum. Last, a program in whole numbers that bounds how far
-   the shipped chances are off: the second of two, the other stands in proofs/intervals.py. *)
+(* The law of sampling/digits.py. The binary digits of a geometric number are independent; digits whose chances are off
+   by a little make numbers whose law is off by no more than the sum. Last, a program in whole numbers that bounds how
+   far the shipped chances are off: the second of two, the other stands in proofs/intervals.py. *)
 From Coq Require Import ZArith QArith Qabs List Bool Lia Lqa.
 Import ListNotations.
 Open Scope Q_scope.

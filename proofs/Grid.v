@@ -95,7 +95,8 @@ Proof.
   unfold size, minus. induction first as [|x first IH]; destruct second as [|y second]; intros same some;
     try discriminate; [congruence|]. cbn [map zip sum moves]. rewrite inject_Z_plus, count_cons.
   assert (head := one_floor x y). destruct first as [|x' first].
-  - destruct second; [|discriminate]. cbn [map zip sum moves]. change (inject_Z 0) with 0. change (count []) with 0. lra.
+  - destruct second; [|discriminate]. cbn [map zip sum moves].
+    change (inject_Z 0) with 0. change (count []) with 0. lra.
   - assert (tail := IH second ltac:(simpl in *; lia) ltac:(discriminate)). lra.
 Qed.
 

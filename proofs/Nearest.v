@@ -1,5 +1,5 @@
-(* The nearest draws with one-sided noise, as mechanisms/nearest.py chooses them: the `most` smallest of rho - E, ties to
-   the earlier row. With 2D more noise on each winner the same set wins on the neighbour, at a cost of 2cD / s. *)
+(* The nearest draws with one-sided noise, as mechanisms/nearest.py chooses them: the `most` smallest of rho - E, ties
+   to the earlier row. With 2D more noise on each winner the same set wins on the neighbour, at a cost of 2cD / s. *)
 From Coq Require Import ZArith QArith List Bool Lia Permutation.
 From Abcdp Require Import Lists.
 Import ListNotations.

@@ -130,7 +130,8 @@ Proof.
   unfold accepts. induction first as [|[fine rho] first IH]; intros second noise noise' count same;
     destruct noise as [|nu noise]; simpl in same; try lia.
   - simpl. now rewrite Nat.add_0_r.
-  - cbn [app run]. destruct ((count <? most)%nat && fine && (rho + nu <=? level count)); cbn [filter is_accept length app];
+  - cbn [app run].
+    destruct ((count <? most)%nat && fine && (rho + nu <=? level count)); cbn [filter is_accept length app];
       rewrite IH by lia; [now rewrite Nat.add_succ_comm|reflexivity].
 Qed.
 
@@ -144,7 +145,8 @@ Proof.
 Qed.
 
 Theorem shift_gaps_injective : forall D out rows rows' first second,
-  length first = length second -> shift_gaps D out rows rows' first = shift_gaps D out rows rows' second -> first = second.
+  length first = length second ->
+  shift_gaps D out rows rows' first = shift_gaps D out rows rows' second -> first = second.
 Proof.
   induction out as [|mark out IH]; intros rows rows' first second same equal; [exact equal|].
   destruct rows as [|a rows]; [exact equal|]. destruct rows' as [|b rows']; [exact equal|].

@@ -1,5 +1,6 @@
-(* Noise that is topped up: discrete Laplace noise of a wide law is that of a narrower one plus independent noise E, which
-   is 0 with probability w and of the wide law otherwise. In characteristic functions, with x = cos t, over fractions. *)
+(* Noise that is topped up: discrete Laplace noise of a wide law is that of a narrower one plus independent noise E,
+   which is 0 with probability w and of the wide law otherwise. In characteristic functions,
+   with x = cos t, over fractions. *)
 From Coq Require Import QArith Lqa.
 Open Scope Q_scope.
 

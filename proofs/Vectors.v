@@ -22,7 +22,8 @@ Theorem follow_injective : forall integers integers' first second,
   follow integers integers' first = follow integers integers' second -> first = second.
 Proof.
   unfold follow, plus, minus.
-  induction integers as [|q integers IH]; destruct integers' as [|q' integers'], first as [|a first], second as [|b second];
+  induction integers as [|q integers IH];
+    destruct integers' as [|q' integers'], first as [|a first], second as [|b second];
     simpl; intros; try lia; try reflexivity.
   injection H2 as head tail. f_equal; [lia|]. eapply IH; try eassumption; lia.
 Qed.
@@ -45,7 +46,8 @@ Proof.
     simpl; intros; try lia. specialize (IH integers' noise ltac:(lia) ltac:(lia)). lia.
 Qed.
 
-Lemma over_scale : forall (s : positive) a b, a <= b -> (inject_Z a / inject_Z (Zpos s) <= inject_Z b / inject_Z (Zpos s))%Q.
+Lemma over_scale : forall (s : positive) a b, a <= b ->
+  (inject_Z a / inject_Z (Zpos s) <= inject_Z b / inject_Z (Zpos s))%Q.
 Proof.
   intros. apply Qmult_le_compat_r; [now rewrite <- Zle_Qle|apply Qinv_le_0_compat; rewrite <- (Zle_Qle 0); lia].
 Qed.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # Each after those that it needs.
-FILES = ("Lists", "SparseVector", "Nearest", "Vectors", "Grid", "Costs", "Clip", "TopUp", "Digits", "Broken")
+FILES = ("Lists", "SparseVector", "Nearest", "Vectors", "Grid", "Costs", "Clip", "TopUp", "Digits", "Sums", "Broken")
 SECONDS = 120
 
 _STATED = re.compile(r"^(Theorem|Lemma|Example) (\w+)", re.MULTILINE)
