@@ -273,6 +273,27 @@ def rows_that_need_it(move: int, rejects: int, accepts: int, *, far: int, upward
     return Pattern(*pair, (0,) * rejects + (1,) * accepts)
 
 
+def losers_that_need_it(move: int, losers: int, *, far: int) -> Pattern:
+    """Return neighbours among which row 0 wins with noise that is added, by the noise of all others.
+
+    Its own noise is 0 and cannot be taken away, so each loser beats it if its noise is raised a step too little; losers
+    lie `far` nearer. Margins are minus the distances.
+    """
+    solver, winner, moved_winner = z3.Solver(), z3.Int("winner"), z3.Int("moved_winner")
+    solver.add(size(winner - moved_winner) <= move)
+    here, there = [winner], [moved_winner]
+    for t in range(losers):
+        loser, moved, own = z3.Ints(f"loser{t} moved{t} own{t}")
+        solver.add(size(loser - moved) <= move, own >= 0, loser <= winner - far)
+        solver.add(winner <= loser + own, z3.Not(moved_winner <= moved + own + 2 * move - 1))
+        here.append(loser)
+        there.append(moved)
+    assert solver.check() == z3.sat
+    model = solver.model()
+    pair = (tuple(-number(model, one) for one in names) for names in (here, there))
+    return Pattern(*pair, (1,) + (0,) * losers)
+
+
 def possible_once(threshold: int, distance: int, move: int, mark: int) -> tuple[int, int]:
     """Return margins of a draw, for neighbours, between which an answer about it turns from impossible to possible.
 

@@ -100,16 +100,10 @@ def test_gaps_to_the_public_threshold_break_the_mechanism() -> None:
 
 
 def test_noise_that_is_added_breaks_the_nearest_draws() -> None:
-    """The winner's noise cannot be taken away, so all others have to move."""
-    (fault,) = (fault for _, name, fault in FAULTS if name == "noise that is added")
-    model = steps.refuted(fault, steps.D == FEW)
-    assert model is not None
-    assert steps.number(model, steps.noise) < 2 * FEW
-    marks = (1,) + (0,) * 15
-    pattern = Pattern((0,) * 16, (-FEW,) + (FEW,) * 15, marks)
-    far = Pattern((-40 * FEW,) + (0,) * 15, (-41 * FEW,) + (FEW,) * 15, marks)
-    assert max(lost(broken.nearest_plus(1), one) for one in (pattern, far)) > 10
-    assert max(lost(broken.nearest(1), one) for one in (pattern, far)) <= 1.0 + 1e-6
+    """The winner's noise cannot be taken away, so the noise of all others has to be raised: 2 D / s for each."""
+    pattern = steps.losers_that_need_it(FEW, 15, far=40 * FEW)
+    assert lost(broken.nearest_plus(1), pattern) == pytest.approx(15.0, abs=0.01)
+    assert lost(broken.nearest(1), pattern) <= 1.0 + 1e-6
 
 
 def test_laplace_noise_for_the_largest_entry_breaks_a_summary() -> None:
