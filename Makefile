@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo quick test check stress mutants bench paper lock clean
+.PHONY: help setup demo quick test check proofs stress mutants bench paper lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,9 @@ quick: $(READY) ## before each commit: style, the order of the rooms, fast tests
 
 test: $(READY) ## the tests, two at a time (under 10 minutes on 2 cores)
 	$(BIN)/pytest tests -n 2 --dist worksteal
+
+proofs: $(READY) ## proofs that Coq and z3 check, and that they are about the shipped code (under 3 minutes; needs coqc)
+	$(BIN)/pytest proofs
 
 stress: $(READY) ## faults, kills, calibration and hostile settings (under 20 minutes)
 	$(BIN)/pytest stress

@@ -32,7 +32,7 @@ from abcdp.audit.tally import Silent
 from abcdp.distance import LearnedSummary
 from abcdp.mechanisms import Grid, Nearest, NoisyMin, Outcome, Scan, SparseVector
 from abcdp.owner import execute
-from abcdp.privacy.noise_law import Law, Sampler
+from abcdp.privacy.noise_law import REACH, Law, Sampler
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.seeded import SeededNoise
 
@@ -704,5 +704,5 @@ class IntegerLaplace:
 
     def possible(self, x: int, outputs: np.ndarray) -> np.ndarray:
         """Return which outputs the digits of the two geometric numbers can make."""
-        digits = (691 * self.scale - 1).bit_length()
+        digits = (REACH * self.scale - 1).bit_length()
         return np.abs(outputs - x) < 1 << digits

@@ -24,12 +24,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "abcdp"
 PLACES = (ROOT, ROOT / "src", PACKAGE, ROOT / "tests", ROOT / "bench")
 PAGES = sorted(path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.is_file())
-FOUND = (path for part in ("src", "tests", "stress", "bench") for path in (ROOT / part).rglob("*.py"))
+FOUND = (path for part in ("src", "tests", "stress", "proofs", "bench") for path in (ROOT / part).rglob("*.py"))
 SOURCES = sorted(path for path in FOUND if path.name != Path(__file__).name)
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"paper", "demo"}  # those are made, not kept
 
 SPAN = re.compile(r"(?<!`)(?::(\w+):)?(`{1,2})([^`]+)\2(?!`)")
-FILE = re.compile(r"(?<![\w.*~/<{-])[\w./-]*\w\.(?:py|md|txt|toml|lock)\b(?!\w)")
+FILE = re.compile(r"(?<![\w.*~/<{-])[\w./-]*\w\.(?:py|md|txt|toml|lock|v)\b(?!\w)")
 LINK = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
 CODE_OF = re.compile(r"`([\w/.]+\.py)`\s*\(([^()]*(?:\([^()]*\)[^()]*)*)\)")
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -61,14 +61,15 @@ def words_of(tree):
 @functools.cache
 def known_words():
     stems = {path.stem for path in SOURCES} | {path.parent.name for path in SOURCES}
-    return stems | set(dir(builtins)) | OTHERS | {word for path in SOURCES for word in words_of(syntax(path))}
+    proven = {word for path in ROOT.glob("proofs/*.v") for word in IDENTIFIER.findall(path.read_text())}
+    return stems | set(dir(builtins)) | OTHERS | proven | {word for path in SOURCES for word in words_of(syntax(path))}
 
 
 @functools.cache
 def known_tests():
     """Return `file`, `file::test` and `file::Class::test` of every test."""
     found = set()
-    for path in (*ROOT.glob("tests/test_*.py"), *ROOT.glob("stress/test_*.py")):
+    for path in (path for part in ("tests", "stress", "proofs") for path in ROOT.glob(f"{part}/test_*.py")):
         found.add(path.name)
         for node in syntax(path).body:
             if isinstance(node, ast.ClassDef):
@@ -159,7 +160,7 @@ def missing(span, page, role=""):
     """Return what is wrong with a reference, or nothing."""
     words = span.split()
     name = re.sub(r"\(.*", "", span, flags=re.DOTALL).rstrip("=")
-    test = span.removeprefix("tests/").removeprefix("stress/")
+    test = span.removeprefix("tests/").removeprefix("stress/").removeprefix("proofs/")
     if test.startswith("test_"):
         fits = any(one in (test, f"{test}.py") or one.endswith(f"::{test}") for one in known_tests())
         return "" if fits else "no such test"

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ import abcdp
 from abcdp.demo import demo
 from abcdp.experiments.public import run_many
 from abcdp.owner import requests
-from abcdp.releases.release import BankPrefix
-from abcdp.reporting.report import odds_table, report
+from abcdp.releases.release import SCHEMA, BankPrefix
+from abcdp.reporting.report import in_words, odds_table, report
+
+GOLDEN = Path(__file__).parent / "golden" / "releases"
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,15 @@ def test_the_odds_are_those_of_the_definition():
     """A factor of 3 on the odds of an even chance is 75 percent."""
     assert odds_table(math.log(3.0))[2] == ("50 %", "75 %")
     assert odds_table(1e6)[2][1] == "(almost) 100 %"
+
+
+@pytest.mark.parametrize("name", ["summary-laplace", "sparse-vector"])
+def test_the_report_says_how_far_the_noise_is_from_its_law(name):
+    release = abcdp.Release.load(GOLDEN / f"{name}.json")
+    told = {noise: in_words(replace(release, noise=noise))[0] for noise in SCHEMA["properties"]["noise"]["enum"]}
+    assert "each draw is within 1e-300 of what is stated" in told["fast"]
+    assert "OpenDP's own proofs" in told["opendp"]
+    assert told["seeded"].endswith("(seeded)")
 
 
 def test_reports_of_unusual_releases(bank, tmp_path):

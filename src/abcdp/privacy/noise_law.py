@@ -17,8 +17,9 @@ from abcdp._common.arrays import FloatArray, IntArray
 from abcdp._common.checks import is_number, is_whole
 from abcdp.errors import LawError, NoiseError
 
-# exp(-691) < 1e-300: with J digits and 2^J >= 691 s, the digits that are left out would matter with less than that.
-REACH = 691
+# 2 exp(-692) < 6e-301: with J digits and 2^J >= 692 s, the digits that are left out matter with less than that, in both
+# geometric numbers of a Laplace draw together.
+REACH = 692
 # Largest scale whose draws stay within 2^61, hence far from overflow. It is below 2^53: as a float64 it is still exact.
 LARGEST_SCALE = (1 << 61) // REACH
 

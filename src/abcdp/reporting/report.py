@@ -22,6 +22,12 @@ from abcdp.reporting.page import posterior_and_doubts, summary_table, write_page
 from abcdp.reporting.several import report_of_several
 from abcdp.simulation.model import Model
 
+# Who drew the noise, and how far from its law: docs/proofs/README.md.
+_SAMPLERS = {
+    "fast": "fast: the law of each draw is within 1e-300 of what is stated, in total variation",
+    "opendp": "opendp: OpenDP's sampler where it has one, exact by OpenDP's own proofs",
+    "seeded": "seeded",
+}
 _SETS = 60
 _MOST_RECORDS = 5000
 
@@ -101,7 +107,8 @@ def in_words(release: Release) -> tuple[str, str]:
     """Return how a release was made, and what its intervals hold."""
     mechanism, outcome = release.mechanism, release.outcome
     how = mechanism.describe(outcome, release.bank.draws)
-    words = f"{how} ({release.noise})" if outcome.summary else f"{how}; noise: exact integers ({release.noise})"
+    who = _SAMPLERS[release.noise]
+    words = f"{how} ({who})" if outcome.summary else f"{how}; noise: exact integers ({who})"
     return words, mechanism.describe_interval(outcome)
 
 

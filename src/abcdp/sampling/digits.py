@@ -28,7 +28,7 @@ class DigitNoise(ABC):
 
     The binary digits of a geometric variable are independent, and digit j is 1 with probability
     1 / (1 + exp(2^j / scale)). The difference of two geometric variables is discrete Laplace. Leaving out high digits
-    and rounding the probabilities moves the law by less than 1e-300 in total variation (Laplace: 2e-300).
+    and rounding the probabilities moves the law by less than 1e-300 a draw in total variation (docs/proofs/README.md).
 
     Every draw consumes the same number of words whatever its value; one digit in 65536 takes a second, longer look, and
     how many do so is all that time and memory can show.
