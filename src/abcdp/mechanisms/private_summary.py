@@ -296,7 +296,8 @@ class PrivateSummary(Mechanism):
         return math.ceil(steps / exact(self.epsilon))
 
     def _gaussian_scale(self, squared: int) -> int:
-        return math.isqrt(math.ceil(squared / gaussian_ratio(exact(self.epsilon), exact(self.delta)) ** 2) - 1) + 1
+        ratio = gaussian_ratio(exact(self.epsilon), exact(self.delta))
+        return math.isqrt(math.ceil(squared / ratio**2) - 1) + 1
 
     def _laplace(self, moves: _Sensitivity) -> SummaryCalibration:
         moved = moves.one + 2 * moves.width * moves.error
