@@ -19,8 +19,10 @@ from abcdp.mechanisms import Scan, SparseVectorCalibration
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Sampler
+from abcdp.sampling import normal
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
+from abcdp.sampling.seeded import SeededNoise
 from bench.measure import Table, interleaved, void
 
 IntArray = npt.NDArray[np.int64]
@@ -130,6 +132,22 @@ def networks(table: Table) -> None:
     table.row(f"{name}: the kernel, against products of matrices", found["compiled"], found["products"], unit="s")
 
 
+def smaller_gaussian_noise(table: Table) -> None:
+    """Gaussian noise given old noise, which is the truth: its time must be the same for any."""
+    before, scale, entries = 1 << 18, 1 << 16, 8
+    olds = {name: np.full(entries, size) for name, size in (("0", 0), ("s", before), ("10 s", 10 * before))}
+
+    def draw(old: IntArray) -> None:
+        # the same words each time, so that as many fresh numbers are refused
+        normal.given_old(SeededNoise(0)._words, old, before, scale)
+
+    found = interleaved({name: partial(draw, old) for name, old in olds.items()}, 100)
+    table.row("Gaussian noise given old noise of size 0, per entry", found["0"] / entries)
+    for name in ("s", "10 s"):
+        what = f"Gaussian noise given old noise of size {name}, against size 0"
+        table.row(what, found[name] / entries, found["0"] / entries, 1.02, at_most=True)
+
+
 def main(folder: Path) -> None:
     table = Table("private side: the private step")
     data = PrivateData(np.random.default_rng(1).normal(size=RECORDS))
@@ -151,4 +169,5 @@ def main(folder: Path) -> None:
             table.row(what, found[f"{name} step"], apart, 1.5, "s", at_most=True)
     scanning(table)
     networks(table)
+    smaller_gaussian_noise(table)
     table.save(folder)

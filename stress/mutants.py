@@ -49,6 +49,7 @@ AREAS = {
     "rows": ("kernels", "paired or row_distances"),
     "noise": ("noise", ""),
     "rounded": ("rounded_gaussian", ""),
+    "given old": ("rounded_gaussian", "numbers_of_one_length or as_long or 300_digits or more_noise"),
     "sizes": ("sensitivity", "adding_or_removing or reach"),
     "neighbours": ("sensitivity", "stay_within"),
     "pairs": ("sensitivity", "no_pair"),
