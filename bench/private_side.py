@@ -19,8 +19,10 @@ from abcdp.mechanisms import Scan, SparseVectorCalibration
 from abcdp.owner import execute
 from abcdp.owner.records import PrivateData
 from abcdp.privacy.noise_law import Sampler
+from abcdp.sampling import normal
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
+from abcdp.sampling.seeded import SeededNoise
 from bench.measure import Table, interleaved, void
 
 IntArray = npt.NDArray[np.int64]
@@ -145,6 +147,22 @@ def smaller_noise(table: Table) -> None:
         table.row(what, found[name] / (DRAWS // 4), found["0"] / (DRAWS // 4), 1.05, at_most=True)
 
 
+def smaller_gaussian_noise(table: Table) -> None:
+    """Gaussian noise given old noise, which is the truth: its time must be the same for any."""
+    before, scale, entries = 1 << 18, 1 << 16, 8
+    olds = {name: np.full(entries, size) for name, size in (("0", 0), ("s", before), ("10 s", 10 * before))}
+
+    def draw(old: IntArray) -> None:
+        # the same words each time, so that as many fresh numbers are refused
+        normal.given_old(SeededNoise(0)._words, old, before, scale)
+
+    found = interleaved({name: partial(draw, old) for name, old in olds.items()}, 100)
+    table.row("Gaussian noise given old noise of size 0, per entry", found["0"] / entries)
+    for name in ("s", "10 s"):
+        what = f"Gaussian noise given old noise of size {name}, against size 0"
+        table.row(what, found[name] / entries, found["0"] / entries, 1.02, at_most=True)
+
+
 def main(folder: Path) -> None:
     table = Table("private side: the private step")
     data = PrivateData(np.random.default_rng(1).normal(size=RECORDS))
@@ -167,4 +185,5 @@ def main(folder: Path) -> None:
     scanning(table)
     networks(table)
     smaller_noise(table)
+    smaller_gaussian_noise(table)
     table.save(folder)

@@ -52,6 +52,7 @@ AREAS = {
     "top-ups": ("top_up", "not at_once and not commands and not planner and not report and not as_good"),
     "chains": ("top_up_audit", "broken or changed or moved or shipped_code or loses or law"),
     "rounded": ("rounded_gaussian", ""),
+    "given old": ("rounded_gaussian", "numbers_of_one_length or as_long or 300_digits or more_noise"),
     "sizes": ("sensitivity", "adding_or_removing or reach"),
     "neighbours": ("sensitivity", "stay_within"),
     "pairs": ("sensitivity", "no_pair"),

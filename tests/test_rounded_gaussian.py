@@ -21,7 +21,7 @@ from abcdp.mechanisms import PrivateSummary, ReleasedSummary, gaussian
 from abcdp.mechanisms.composition import zcdp_rho
 from abcdp.mechanisms.gaussian import gaussian_delta, gaussian_epsilon, gaussian_ratio
 from abcdp.privacy.noise_law import LARGEST_SCALE, Law
-from abcdp.sampling import chances, normal
+from abcdp.sampling import chances, normal, steps
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
 from abcdp.sampling.seeded import SeededNoise
@@ -355,9 +355,9 @@ def place_of(chance, old, scale):
 def test_where_the_old_number_lay_is_right_to_300_digits(old, scale):
     rng = np.random.default_rng(3)
     for chance in (1, (1 << 1088) - 1, 1 << 1087, int.from_bytes(rng.bytes(136), "big")):
-        found = normal._within_step(chance, old, scale)
+        found = steps.within_step(steps.BIAS + chance, steps.OLD_BIAS + old, scale) - steps.BIAS
         with mpmath.workdps(800):
-            error = abs(mpmath.mpf(found) / 2**1088 - place_of(chance, old, scale))
+            error = abs(mpmath.mpf(found) / 2**1089 - place_of(chance, old, scale))
         assert error < mpmath.mpf(10) ** -300
 
 
@@ -393,10 +393,10 @@ def test_new_noise_is_that_of_the_slow_literal_sampler(first, second, monkeypatc
     """Where the old number lay, and what was drawn beside it, in 400 digits: the same numbers come out."""
     source, lay, beside = SeededNoise(6), [], []
     old = source.rounded_gaussian(first, 40)
-    within, size = normal._within_step, normal._Sizes.size
+    within, size = normal.within_step, normal._Sizes.size
 
     def noted_place(chance, noise, scale):
-        lay.append((chance, noise, scale))
+        lay.append((chance - steps.BIAS, noise - steps.OLD_BIAS, scale))
         return within(chance, noise, scale)
 
     def noted_size(self, words, i):
@@ -404,7 +404,7 @@ def test_new_noise_is_that_of_the_slow_literal_sampler(first, second, monkeypatc
         return beside[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(normal, "_within_step", noted_place)
+        patch.setattr(normal, "within_step", noted_place)
         patch.setattr(normal._Sizes, "size", noted_size)
         new = normal.given_old(source._words, old, first, second)
     assert len({chance for chance, _, _ in lay}) == 40
@@ -436,24 +436,105 @@ def test_new_noise_given_old_noise_has_the_law_of_the_smaller_scale(alpha):
     assert abs(math.atanh(found) - math.atanh(wanted)) * math.sqrt(size - 3) < stats.norm.isf(alpha / 4)
 
 
-def test_new_noise_takes_as_many_words_and_steps_whatever_the_old():
-    """What it takes may not tell the old noise: the same random words, and the same numbers of multiplications."""
-    seen = []
-    for old in (0, 1, -5, 2000, 38 * 64):
-        source, counts, steps = SeededNoise(4), [], []
+def literal_given_old(words, old, first, second):
+    """The same in plain whole numbers of 2**-1088, with divisions by private numbers: as long as what they hold."""
+
+    def value(terms, place):
+        out = 0
+        for term in reversed(terms):
+            out = (out * place >> 1088) + term
+        return out
+
+    def within_step(chance, old):
+        one = 1 << 1088
+        density, before = [one], 0
+        for n in range(170):
+            following = -(2 * old * density[n] + before) // (4 * (n + 1) * first**2)
+            before = density[n]
+            density.append(following)
+        integral = [0, *(term // (n + 1) for n, term in enumerate(density))]
+        low, high = value(integral, -one), value(integral, one)
+        goal = low + ((high - low) * chance >> 1088)
+        place = 2 * chance - one
+        for _ in range(10):
+            place -= ((value(integral, place) - goal) << 1088) // value(density, place)
+        return min(max(place, -one), one) >> 1
+
+    spread = math.isqrt((second**2 * (first**2 - second**2)) << (2 * 1088)) // first
+    fresh = normal._kept(words, len(old))
+    signs = 1 - 2 * (words(len(old)) & 1).astype(np.int64)
+    out = []
+    for i, noise in enumerate(old.tolist()):
+        place = (noise << 1088) + within_step(normal._uniform(words), noise)
+        moved = place * second**2 // first**2 + (int(signs[i]) * spread * fresh.size(words, i) >> 1088)
+        out.append((moved + (1 << 1087)) >> 1088)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(64, 63), (64, 1), (5000, 70), (1 << 18, 1 << 16), (LARGEST_SCALE, LARGEST_SCALE - 1)]
+)
+def test_numbers_of_one_length_give_the_noise_of_plain_ones(first, second):
+    old = SeededNoise(3).rounded_gaussian(first, 30)
+    old[:7] = 0, 1, -1, first, -first, 38 * first, -38 * first
+    found = normal.given_old(SeededNoise(5)._words, old, first, second)
+    assert found.dtype == np.int64
+    assert found.tolist() == literal_given_old(SeededNoise(5)._words, old, first, second)
+
+
+class Traced(int):
+    """An integer that notes what is done with it and how many digits all have, and that decides nothing."""
+
+    trace: list[tuple[str, ...]]
+
+    def _forbidden(self, *others):
+        raise AssertionError("a private number decides what is done, or divides, or is divided")
+
+    __bool__ = __abs__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _forbidden
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = _forbidden
+    __hash__ = int.__hash__
+
+
+def traced(name):
+    plain = getattr(int, name)
+
+    def noted(self, other):
+        out = Traced(plain(self, other))
+        Traced.trace.append((name, *(-(-int(one).bit_length() // 30) for one in (self, other, out))))
+        return out
+
+    return noted
+
+
+for name in ("add", "sub", "mul", "lshift", "rshift", "and"):
+    setattr(Traced, f"__{name}__", traced(f"__{name}__"))
+    setattr(Traced, f"__r{name}__", traced(f"__r{name}__"))
+
+
+@pytest.mark.parametrize(("first", "second"), [(64, 20), (1 << 18, 1 << 16), (LARGEST_SCALE, LARGEST_SCALE // 7)])
+def test_new_noise_takes_the_same_words_and_numbers_as_long_whatever_the_old(first, second, monkeypatch):
+    """What it takes may not tell the old noise: the same random words, the same operations, operands as long."""
+    within, seen = normal.within_step, []
+    monkeypatch.setattr(normal, "within_step", lambda *given: within(Traced(given[0]), Traced(given[1]), given[2]))
+    for old in (0, 1, -1, first, -first, 10 * first, 38 * first, -38 * first):
+        source, counts, Traced.trace = SeededNoise(4), [], []
 
         def words(count, source=source, counts=counts):
             counts.append(count)
             return source._words(count)
 
-        def value(terms, place, steps=steps, shipped=normal._value):
-            steps.append(len(terms))
-            return shipped(terms, place)
+        normal.given_old(words, np.full(5, old), first, second)
+        seen.append((counts, Traced.trace))
+    assert len(seen[0][1]) > 5 * 7 * 2 * steps._rounds(first) * steps._terms(first)
+    assert all(one == seen[0] for one in seen)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(normal, "_value", value)
-            normal.given_old(words, np.full(20, old), 64, 20)
-        seen.append((counts, steps))
+
+def test_where_the_old_number_lay_takes_as_long_whatever_the_chance():
+    seen = []
+    for chance in (0, 1, 1 << 500, 1 << 1087, (1 << 1088) - 1):
+        Traced.trace = []
+        steps.within_step(Traced(steps.BIAS + chance), Traced(steps.OLD_BIAS + 7), 64)
+        seen.append(Traced.trace)
     assert all(one == seen[0] for one in seen)
 
 

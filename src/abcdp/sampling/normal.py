@@ -20,14 +20,17 @@ import numpy.typing as npt
 from abcdp._common.arrays import IntArray
 from abcdp.errors import NoiseError
 from abcdp.sampling.chances import succeeds
+from abcdp.sampling.steps import BIAS, FRACTION, LEAST_OLD, MORE, OLD_BIAS, within_step
 from abcdp.sampling.words import BITS, WORDS, Words, check_draws, fill
 
 _LEADING = 64  # bits of a fraction that are drawn at once
-FRACTION = _LEADING + BITS  # bits of a fraction, where all of them are drawn
 _LARGEST = 38  # exp(-39**2 / 2) < 1e-330
-# With old noise of at least this scale the terms of a series fall by a factor of more than three times their number.
-LEAST_OLD = 64
-_TERMS, _ROUNDS = 170, 10
+# Of new noise given old: what a sum is in units of, a bit above all that is summed, the bits of a whole number, and
+# what makes sizes, which are below 39, equally long.
+_UNIT = 2 * FRACTION + MORE
+_ABOVE = 2350
+_WHOLE = (1 << 64) - 1
+_BEYOND = 64 << FRACTION
 
 _Leading = npt.NDArray[np.uint64]
 
@@ -45,7 +48,8 @@ def given_old(words: Callable[[int], Words], old: IntArray, first: int, second: 
     was rounded to the old one. Given that, :math:`Z_1` is normal within half a step of it, and :math:`Z_2` is normal
     with the mean :math:`Z_1 s_2^2/s_1^2` and the variance :math:`s_2^2 (1 - s_2^2/s_1^2)`.
 
-    The old noise is private: as many operations are done whatever it is, and only fresh numbers are ever refused.
+    The old noise is private: the same is done with integers of the same length whatever it is, and only fresh numbers
+    are ever refused.
     """
     check_draws(first, old.size)
     check_draws(second, old.size)
@@ -54,15 +58,37 @@ def given_old(words: Callable[[int], Words], old: IntArray, first: int, second: 
             f"scale={second} after {first}: less noise is drawn given more of it, the old of a scale of at least "
             f"{LEAST_OLD} steps; release anew instead."
         )
-    spread = math.isqrt((second**2 * (first**2 - second**2)) << (2 * FRACTION)) // first
+    public = _mixed(first, second)
     fresh = _kept(words, old.size)
-    signs = 1 - 2 * (words(old.size) & 1).astype(np.int64)
+    signs = (words(old.size) & 1).tolist()
     out = np.empty(old.size, dtype=np.int64)
-    for i, noise in enumerate(old.tolist()):
-        place = (noise << FRACTION) + _within_step(_uniform(words), noise, first)
-        moved = place * second**2 // first**2 + (int(signs[i]) * spread * fresh.size(words, i) >> FRACTION)
-        out[i] = (moved + (1 << (FRACTION - 1))) >> FRACTION
-    return out
+    for i, noise in enumerate((old + OLD_BIAS).tolist()):
+        place = within_step(BIAS + _uniform(words), noise, first)
+        beside = ((fresh.size(words, i) + _BEYOND) * public.spread) << MORE
+        moved = ((noise << FRACTION) + (place >> 1)) * public.share + public.raised[0]
+        # Both signs are computed, and none is short: what is taken away has a bit above it.
+        out[i] = ((moved + beside, moved + public.raised[1] - beside)[signs[i]] >> _UNIT) & _WHOLE
+    return out - OLD_BIAS
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """What the two scales alone decide: factors of the old number and of the fresh one, and what raises their sum."""
+
+    share: int
+    spread: int
+    raised: tuple[int, int]
+
+
+@lru_cache(maxsize=16)
+def _mixed(first: int, second: int) -> _Mixed:
+    share = (second**2 << (FRACTION + MORE)) // first**2
+    spread = math.isqrt((second**2 * (first**2 - second**2)) << (2 * FRACTION)) // first
+    # The sum is rounded to the nearest whole number and has the bias of old noise; that of its parts is taken away.
+    raised = (1 << _ABOVE) + (1 << (_UNIT - 1)) + (OLD_BIAS << _UNIT)
+    raised -= ((OLD_BIAS << FRACTION) + (BIAS >> 1)) * share
+    beyond = (_BEYOND * spread) << MORE
+    return _Mixed(share, spread, (raised - beyond, 2 * beyond))
 
 
 @dataclass(frozen=True)
@@ -138,37 +164,6 @@ def _chances(words: Callable[[int], Words], sizes: _Sizes) -> tuple[npt.NDArray[
             return int((-exponent).exp() * (1 << BITS))
 
     return np.exp(-0.5 * x * (2.0 * sizes.whole + x)), exactly
-
-
-def _within_step(chance: int, old: int, scale: int) -> int:
-    r"""Return where, within half a step of the old noise, the number lay that was rounded: as a chance decides.
-
-    All is in units of 2**-FRACTION. For old noise :math:`r` of the scale :math:`\sigma`, with :math:`\lambda =
-    r/\sigma^2`, the density at a place :math:`s/2`, :math:`-1 \le s \le 1`, is :math:`\sum_n d_n s^n` with
-    :math:`d_0 = 1`, :math:`2 (n + 1) d_{n+1} = -\lambda d_n - d_{n-1}/(2 \sigma^2)`. Newton's method finds where its
-    integral has the given share of the whole, in a number of steps that suffices for every old noise.
-    """
-    one = 1 << FRACTION
-    density, before = [one], 0
-    for n in range(_TERMS):
-        following = -(2 * old * density[n] + before) // (4 * (n + 1) * scale**2)
-        before = density[n]
-        density.append(following)
-    integral = [0, *(term // (n + 1) for n, term in enumerate(density))]
-    low, high = _value(integral, -one), _value(integral, one)
-    goal = low + ((high - low) * chance >> FRACTION)
-    place = 2 * chance - one
-    for _ in range(_ROUNDS):
-        place -= ((_value(integral, place) - goal) << FRACTION) // _value(density, place)
-    return min(max(place, -one), one) >> 1
-
-
-def _value(terms: list[int], place: int) -> int:
-    """Return a power series at a place, in units of 2**-FRACTION."""
-    out = 0
-    for term in reversed(terms):
-        out = (out * place >> FRACTION) + term
-    return out
 
 
 def _signed(words: Callable[[int], Words], sizes: IntArray) -> IntArray:
