@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -439,6 +440,30 @@ def test_after_a_restored_backup_earlier_releases_stay_as_they_are(ask, book, tm
     later = ask(summary(0.1), request="later")
     assert ask(summary(0.5), later).tops_up == later.digest
     Ledger(book).verify()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM abcdp_entries WHERE kind = 'topped'",
+        "UPDATE abcdp_entries SET kind = 'refused' WHERE kind = 'topped'",
+        "UPDATE abcdp_entries SET kind = 'refused' WHERE kind = 'reconciled'",
+    ],
+)
+def test_who_writes_to_the_database_without_its_keys_does_not_branch_a_chain(ask, refused, book, change):
+    """A top-up rests on what is not written: that the release was not topped up, and that nobody doubts it."""
+    first, backup = ask(summary(0.1)), book.read_bytes()
+    ask(summary(0.5), first)
+    if "reconciled" in change:
+        book.write_bytes(backup)
+        Ledger(book).reconcile()
+    ask(summary(0.1), request="later")  # whose entries are the last ones, and whole
+    with sqlite3.connect(book) as database:
+        for verb in ("UPDATE", "DELETE"):
+            database.execute(f"DROP TRIGGER abcdp_entries_no_{verb}")
+        database.execute(change)
+    database.close()
+    refused("it is missing|it was changed after it was written", summary(0.5), first, request="again")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
