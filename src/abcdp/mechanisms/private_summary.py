@@ -187,7 +187,8 @@ class PrivateSummary(Mechanism):
         The noise: ``"l1"`` discrete Laplace, ``"box"`` noise that falls with the largest entry in units of how far it
         can move, ``"l2"`` rounded Gaussian (needs a delta). ``"auto"`` takes the one with the least mean squared
         error, judged by public settings alone. Releases with ``"l1"`` and ``"l2"`` can be topped up later, at the
-        difference of the costs, those with ``"l2"`` once: ``abcdp.release(..., tops_up=earlier)``.
+        difference of the costs, those with ``"l2"`` once and in an account in rho: ``abcdp.release(...,
+        tops_up=earlier)``.
     """
 
     epsilon: float
@@ -239,7 +240,7 @@ class PrivateSummary(Mechanism):
         if before.law.kind.indivisible is not None:
             raise MechanismError(
                 f"{before.law.name} noise cannot be topped up: {before.law.kind.indivisible}. Only private summaries "
-                "with norm='l1' and, once, norm='l2' can be."
+                "with norm='l1' and, once and in an account in rho, norm='l2' can be."
             )
         if _NORMS.get(self.norm) != before.shape or (self.norm == "l2" and self.delta != before.delta):
             norm, delta = next(norm for norm, shape in _NORMS.items() if shape == before.shape), before.delta
