@@ -621,11 +621,24 @@ def test_a_topped_up_release_tells_how_many_records_there_are(bank, tmp_path):
     requests.register(*given.values(), records, unit=abcdp.Unit(), epsilon=9, create=True, missing="none")
     first = abcdp.release(bank, records, summary(0.1), **given, noise="fast")
     second = abcdp.release(bank, records, summary(2.0), **given, noise="fast", tops_up=first)
-    ways = summary(2.0).laplace_ways(MEAN, records=450, unit=abcdp.Unit())
+    ways = summary(2.0).ways_of_top_up(MEAN, second.summary.steps[0], records=450, unit=abcdp.Unit())
     assert len(ways) > 1
     for way in ways:
         other = replace(second.summary, steps=way.steps, law=way.law)
         assert sizes_of(replace(second, summary=other), bank) == (450,)
+
+
+def test_a_gaussian_top_up_tells_how_many_records_there_are(bank, tmp_path):
+    """On the grid of the first release, which is another one than its own epsilon would choose."""
+    records = np.random.default_rng(3).normal(0.3, 1.0, 450)
+    given = {"ledger": tmp_path / "own.db", "dataset": "d"}
+    how = {"unit": abcdp.Unit(), "create": True, "missing": "none", "accounting": "rho"}
+    requests.register(*given.values(), records, epsilon=60, delta=1e-6, **how)
+    first = abcdp.release(bank, records, gaussian(0.1), **given)
+    second = abcdp.release(bank, records, gaussian(30.0), **given, tops_up=first)
+    own = gaussian(30.0).calibrate(MEAN, records=450, simulated=300, unit=abcdp.Unit())
+    assert own.steps != second.summary.steps
+    assert sizes_of(second, bank) == (450,)
 
 
 # -- what it would gain ------------------------------------------------------------------------------------------------

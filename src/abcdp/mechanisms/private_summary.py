@@ -259,9 +259,15 @@ class PrivateSummary(Mechanism):
         known = fresh.mean_squared_error / fresh.over_best_known
         return replace(found, over_best_known=found.mean_squared_error / known)
 
-    def laplace_ways(self, distance: SummaryDistance, *, records: int, unit: Unit) -> list[SummaryCalibration]:
-        """Return Laplace noise under each way in which records can become integers: a top-up has that of the first."""
-        return [self._laplace(moves) for moves in _ways(distance, records, unit, None)]
+    def ways_of_top_up(
+        self, distance: SummaryDistance, step: float, *, records: int, unit: Unit
+    ) -> list[SummaryCalibration]:
+        """Return the noise under each way in which records can become integers: a top-up has that of the first release.
+
+        Of Gaussian noise it has the step of that too, which another epsilon may have chosen.
+        """
+        ways = _ways(distance, records, unit, None)
+        return [self._laplace(moves) if self.norm == "l1" else self._gaussian(moves, step) for moves in ways]
 
     @classmethod
     def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:
@@ -317,12 +323,12 @@ class PrivateSummary(Mechanism):
         scale = math.ceil(most / exact(self.epsilon))
         return moves.calibration(tuple(steps), "box", most, scale, float(max(moves.entries)))
 
-    def _gaussian(self, moves: _Sensitivity) -> SummaryCalibration:
+    def _gaussian(self, moves: _Sensitivity, step: float | None = None) -> SummaryCalibration:
         root = Fraction(math.nextafter(math.sqrt(moves.width), math.inf))
         moved = moves.two + 2 * root * moves.error
         ratio = gaussian_ratio(exact(self.epsilon), exact(self.delta))
         # fine enough too for a scale that is rounded to whole steps
-        step = _step(min(float(moved) / math.sqrt(moves.width), float(moved / ratio) / _SCALE_STEPS))
+        step = step or _step(min(float(moved) / math.sqrt(moves.width), float(moved / ratio) / _SCALE_STEPS))
         squared = math.floor((moved / Fraction(step) + root) ** 2)  # a sum of squares of whole numbers is one
         scale = self._gaussian_scale(squared)
         return moves.calibration((step,) * moves.width, _NORMS["l2"], squared, scale, float(moves.two), self.delta)
