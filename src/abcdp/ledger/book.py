@@ -134,6 +134,8 @@ class Ledger:
         if accounting != "sum":
             body["total"] = total_of(accounting, epsilon, delta)
         with self._appending() as chain:
+            # that nothing is written of these records counts here, so that no entry may be missing
+            replay(chain, self.id, self._keys)
             there = chain.registrations()
             if any(entry.dataset == name for entry in there):
                 raise LedgerError(

@@ -3,7 +3,7 @@
 Every entry also holds the state of its dataset after it, and a digest of which entry is the last of each dataset. So a
 charge needs to look at two entries only, the last one and the last one of its dataset, whatever the length of the
 chain: if their codes are right, nobody without the key has changed or removed anything that the charge depends on. A
-charge that tops a result up depends on what is *not* written too, and goes through the whole chain.
+registration, and a charge that tops a result up, depend on what is *not* written too, and go through the whole chain.
 """
 
 from __future__ import annotations
