@@ -1255,8 +1255,9 @@ def test_messages_hold_no_private_value(path):
             call()
         messages.append(str(caught.value))
         assert len(str(caught.value)) > 40
+    said = [re.sub("[0-9a-f]{32,}", "", message) for message in messages]  # digests hold any four digits by chance
     for word in ("31337", "4711", "3703701", "(3,", "3 records"):
-        assert not any(word in message for message in messages)
+        assert not any(word in message for message in said)
 
 
 def test_errors_are_ours():
