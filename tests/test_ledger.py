@@ -652,6 +652,19 @@ def test_a_charge_notices_that_the_last_entry_of_its_dataset_is_gone(path, forge
         ledger.dataset("clinic")
 
 
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM abcdp_entries WHERE seq = 2", "UPDATE abcdp_entries SET kind = 'burnt' WHERE seq = 2"]
+)
+def test_a_removed_registration_gives_no_second_budget(path, change):
+    """A second budget for the same records would rest on what is no longer written; the last entries are whole."""
+    ledger = make(path)
+    charge(ledger, 0, 0.5)
+    ledger.register("ward", RECORDS + 1, unit=Unit(), epsilon=1)
+    raw(path, change)
+    with pytest.raises(LedgerError, match=r"missing|was changed"):
+        ledger.register("clinic again", RECORDS, unit=Unit(), epsilon=1)
+
+
 def test_a_stored_result_that_was_changed_is_not_handed_out(used, path):
     raw(path, """UPDATE abcdp_entries SET body = '{"result":"Zm9yZ2Vk"}' WHERE seq = 4""")
     with pytest.raises(LedgerError, match="entry 4 of the ledger: it was changed"):
@@ -1242,8 +1255,9 @@ def test_messages_hold_no_private_value(path):
             call()
         messages.append(str(caught.value))
         assert len(str(caught.value)) > 40
+    said = [re.sub("[0-9a-f]{32,}", "", message) for message in messages]  # digests hold any four digits by chance
     for word in ("31337", "4711", "3703701", "(3,", "3 records"):
-        assert not any(word in message for message in messages)
+        assert not any(word in message for message in said)
 
 
 def test_errors_are_ours():

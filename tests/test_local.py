@@ -244,7 +244,7 @@ def test_data_of_another_size_than_the_banks(coin_bank, records, with_model):
     ],
 )
 def test_the_size_of_the_noise_tells_how_many_records_there_are(coin_bank, mechanism, unit):
-    for records in (7, 100, 1999, 2000, 123_457):
+    for records in (7, 100, 1999, 2000, 123_457, 1_234_567):
         data = np.zeros((records, 2))
         release = public_release(coin_bank, data, mechanism, unit=unit, seed=1)
         (found,) = sizes_of(release, coin_bank)

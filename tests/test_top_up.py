@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -96,17 +97,12 @@ def gaussian(epsilon, delta=1e-6):
     return summary(epsilon, norm="l2", delta=delta)
 
 
-def test_gaussian_noise_is_topped_up_once(ask, book):
-    first = ask(gaussian(0.5))
-    second = ask(gaussian(1.0), first)
-    found = Ledger(book).dataset("clinic")
-    assert 0 <= 1 - found.spent_epsilon < 1e-3
-    assert found.spent_delta == Fraction(1, 10**6)  # once, as for one release
-    assert second.guarantee == replace(first.guarantee, epsilon=1.0)
-    assert second.summary.steps == first.summary.steps
-    with pytest.raises(MechanismError, match="rounded Gaussian noise is topped up once, and this was already"):
-        ask(gaussian(2.0), second)
-    assert Ledger(book).dataset("clinic").spent_epsilon == found.spent_epsilon
+def test_gaussian_noise_is_not_topped_up_where_deltas_are_added_up(ask, book):
+    """Whoever decides by the first release would get 1.5 times its delta: see the audit's test."""
+    first, before = ask(gaussian(0.5)), Ledger(book).head()
+    with pytest.raises(MechanismError, match="adds up epsilons and deltas, in which less rounded Gaussian noise"):
+        ask(gaussian(1.0), first)
+    assert Ledger(book).head() == before
 
 
 @pytest.mark.parametrize("other", [summary(1.0), gaussian(1.0, 1e-7), gaussian(1.0, 1e-5)])
@@ -133,7 +129,7 @@ def test_gaussian_noise_is_drawn_given_the_old(alpha):
     assert low < ratio < high
 
 
-def test_in_an_account_in_rho_gaussian_noise_costs_the_difference_of_both_rhos(bank, records, tmp_path):
+def test_in_an_account_in_rho_gaussian_noise_is_topped_up_once_at_the_difference_of_both_rhos(bank, records, tmp_path):
     place, given = tmp_path / "rho.db", {"dataset": "clinic", "noise": "fast"}
     register = {"unit": abcdp.Unit(), "create": True, "missing": "none", "accounting": "rho"}
     requests.register(place, "clinic", records, epsilon=3, delta=1e-6, **register)
@@ -150,6 +146,11 @@ def test_in_an_account_in_rho_gaussian_noise_costs_the_difference_of_both_rhos(b
     spent = Ledger(place).dataset("clinic").spent_rho
     assert 0 <= spent - rho < Fraction(1, 10**15)
     assert seen.rho == spent - paid
+    assert second.guarantee == replace(first.guarantee, epsilon=1.0)
+    assert second.summary.steps == first.summary.steps
+    with pytest.raises(MechanismError, match="rounded Gaussian noise is topped up once, and this was already"):
+        ask(gaussian(2.0), second)
+    assert Ledger(place).dataset("clinic").spent_rho == spent
     Ledger(place).verify()
     laplace = ask(summary(0.1))
     with pytest.raises(MechanismError, match="has its account in rho, and what less Laplace noise adds"):
@@ -441,6 +442,30 @@ def test_after_a_restored_backup_earlier_releases_stay_as_they_are(ask, book, tm
     Ledger(book).verify()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM abcdp_entries WHERE kind = 'topped'",
+        "UPDATE abcdp_entries SET kind = 'refused' WHERE kind = 'topped'",
+        "UPDATE abcdp_entries SET kind = 'refused' WHERE kind = 'reconciled'",
+    ],
+)
+def test_who_writes_to_the_database_without_its_keys_does_not_branch_a_chain(ask, refused, book, change):
+    """A top-up rests on what is not written: that the release was not topped up, and that nobody doubts it."""
+    first, backup = ask(summary(0.1)), book.read_bytes()
+    ask(summary(0.5), first)
+    if "reconciled" in change:
+        book.write_bytes(backup)
+        Ledger(book).reconcile()
+    ask(summary(0.1), request="later")  # whose entries are the last ones, and whole
+    with sqlite3.connect(book) as database:
+        for verb in ("UPDATE", "DELETE"):
+            database.execute(f"DROP TRIGGER abcdp_entries_no_{verb}")
+        database.execute(change)
+    database.close()
+    refused("it is missing|it was changed after it was written", summary(0.5), first, request="again")
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def where(request, tmp_path):
     return tmp_path / "many.db" if request.param == "sqlite" else request.getfixturevalue("postgres")()
@@ -596,11 +621,24 @@ def test_a_topped_up_release_tells_how_many_records_there_are(bank, tmp_path):
     requests.register(*given.values(), records, unit=abcdp.Unit(), epsilon=9, create=True, missing="none")
     first = abcdp.release(bank, records, summary(0.1), **given, noise="fast")
     second = abcdp.release(bank, records, summary(2.0), **given, noise="fast", tops_up=first)
-    ways = summary(2.0).laplace_ways(MEAN, records=450, unit=abcdp.Unit())
+    ways = summary(2.0).ways_of_top_up(MEAN, second.summary.steps[0], records=450, unit=abcdp.Unit())
     assert len(ways) > 1
     for way in ways:
         other = replace(second.summary, steps=way.steps, law=way.law)
         assert sizes_of(replace(second, summary=other), bank) == (450,)
+
+
+def test_a_gaussian_top_up_tells_how_many_records_there_are(bank, tmp_path):
+    """On the grid of the first release, which is another one than its own epsilon would choose."""
+    records = np.random.default_rng(3).normal(0.3, 1.0, 450)
+    given = {"ledger": tmp_path / "own.db", "dataset": "d"}
+    how = {"unit": abcdp.Unit(), "create": True, "missing": "none", "accounting": "rho"}
+    requests.register(*given.values(), records, epsilon=60, delta=1e-6, **how)
+    first = abcdp.release(bank, records, gaussian(0.1), **given)
+    second = abcdp.release(bank, records, gaussian(30.0), **given, tops_up=first)
+    own = gaussian(30.0).calibrate(MEAN, records=450, simulated=300, unit=abcdp.Unit())
+    assert own.steps != second.summary.steps
+    assert sizes_of(second, bank) == (450,)
 
 
 # -- what it would gain ------------------------------------------------------------------------------------------------

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import subprocess
 import sys
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import integrate, stats
 
 import abcdp
 from abcdp.audit import ChainRules, audit_top_up, sample
 from abcdp.audit.top_up import chain_neighbours, count_chain, noise_given, noise_on_top
 from abcdp.audit.verdict import TOLERANCE
 from abcdp.mechanisms import SummaryCalibration
+from abcdp.mechanisms.base import exact
+from abcdp.mechanisms.gaussian import gaussian_ratio
 from abcdp.owner import execute
 from abcdp.sampling.seeded import SeededNoise
 from broken_top_ups import BROKEN, CHAIN, CODE, FreshNoise
@@ -52,6 +56,37 @@ def test_the_whole_joint_law_of_a_small_chain_in_fractions():
     }
     assert max(ratios) == (1 / q) ** move
     assert min(ratios) == q**move
+
+
+@pytest.mark.parametrize(("first", "last"), [(0.5, 1.0), (0.5, 2.0), (2.0, 10.0)])
+def test_whoever_decides_by_a_gaussian_release_would_get_more_than_its_delta(first, last):
+    """Why a Gaussian chain is refused where epsilons and deltas add up.
+
+    For neighbours 0 and 1, normal noise of (first, delta). Where it came out with a larger loss, pure Laplace noise of
+    the rest of epsilon follows; else less normal noise, of (last, delta). Charged would be (last, delta).
+    """
+    delta = 1e-6
+    wide, narrow = (float(1 / gaussian_ratio(Fraction(e), exact(delta))) for e in (first, last))
+    on_top = stats.norm(0, math.sqrt(wide**2 - narrow**2))
+    limit, goal = first * wide**2 + 0.5, last * narrow**2 + 0.5  # beyond these, losses are above first and last
+
+    def topped_up(y):  # the second release; the first one is y and what lies on top
+        apart = stats.norm.pdf(y, 1, narrow) - math.exp(last) * stats.norm.pdf(y, 0, narrow)
+        return apart * on_top.cdf(limit - y)
+
+    def otherwise(y):  # the first release, and what Laplace noise gives away of the rest
+        over = (y - 0.5) / wide**2 - first
+        rest = last - first
+        found = -math.expm1(-over / 2) if over < 2 * rest else -math.expm1(rest - over)
+        return stats.norm.pdf(y, 1, wide) * found
+
+    lost = [
+        integrate.quad(f, start, start + 12 * width, epsabs=0, limit=500)[0]
+        for f, start, width in ((topped_up, goal, narrow), (otherwise, limit, wide))
+    ]
+    fixed = integrate.quad(lambda y: topped_up(y) / on_top.cdf(limit - y), goal, goal + 4 * narrow, epsabs=0)[0]
+    assert fixed == pytest.approx(delta, rel=1e-3), "a chain that was decided on beforehand costs what is charged"
+    assert 1.45 * delta < sum(lost) < 2 * delta
 
 
 def test_the_law_that_the_audit_computes_sums_to_one():

@@ -136,7 +136,7 @@ def release(
         str | None,
         typer.Option(
             help="A release of this ledger, as its file or its digest, that this one replaces with less noise: only "
-            "the difference is charged. For private summaries with --norm l1."
+            "the difference is charged. For private summaries with --norm l1, or l2 in an account in rho."
         ),
     ] = None,
     dry_run: Annotated[

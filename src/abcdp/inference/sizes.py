@@ -38,7 +38,9 @@ def sizes_of(release: Release | NoisySummary, bank: Bank) -> tuple[int, ...]:
         return tuple(dict.fromkeys(round(x) for x in np.geomspace(least, most, 2 * _PRIVATE + 1)[1::2]))
     try:
         for way, here in enumerate(_calibrated(release, bank, known)):
-            guess = round(known * math.sqrt(here.mean_squared_error / _squared(release)))
+            guess = _scaled(known, here, release)
+            # once more from there: what it costs to cross lines of the grid depends on the number of records too
+            guess = _scaled(guess, _calibrated(release, bank, guess)[way], release)
             for records in sorted(range(max(1, guess - _NEAR), guess + _NEAR + 1), key=lambda n: abs(n - guess)):
                 found = _calibrated(release, bank, records)[way]
                 if (found.steps, found.law) == (summary.steps, summary.law):
@@ -52,12 +54,18 @@ def _calibrated(release: Release, bank: Bank, records: int) -> list[SummaryCalib
     """Return the integers of a release; of a top-up, which has those of an earlier one, all that it may have."""
     mechanism, distance, unit = release.mechanism, bank.distance, release.guarantee.unit
     if release.tops_up is not None and isinstance(mechanism, PrivateSummary) and isinstance(distance, SummaryDistance):
-        return mechanism.laplace_ways(distance, records=records, unit=unit)
+        assert release.summary is not None  # noqa: S101 - a private summary has one
+        return mechanism.ways_of_top_up(distance, release.summary.steps[0], records=records, unit=unit)
     found = release.mechanism.calibrate(
         bank.distance, records=records, simulated=bank.records, unit=release.guarantee.unit
     )
     assert isinstance(found, SummaryCalibration)  # noqa: S101 - its release has a summary
     return [found]
+
+
+def _scaled(records: int, noise: SummaryCalibration, release: Release) -> int:
+    """Return how many records there are if the size of noise falls with their number, given that of some number."""
+    return max(1, round(records * math.sqrt(noise.mean_squared_error / _squared(release))))
 
 
 def _squared(release: Release) -> float:

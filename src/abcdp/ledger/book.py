@@ -134,6 +134,8 @@ class Ledger:
         if accounting != "sum":
             body["total"] = total_of(accounting, epsilon, delta)
         with self._appending() as chain:
+            # that nothing is written of these records counts here, so that no entry may be missing
+            replay(chain, self.id, self._keys)
             there = chain.registrations()
             if any(entry.dataset == name for entry in there):
                 raise LedgerError(
@@ -288,6 +290,8 @@ class Ledger:
             if (None if tops_up is None else tops_up.digest) != request.get("tops_up"):
                 raise LedgerError("a request that tops up an earlier one names it by its digest; nothing was charged.")
             if tops_up is not None:
+                # that nothing is written of another top-up counts here, so that no entry may be missing
+                replay(chain, self.id, self._keys)
                 top_ups.check_end(chain, tops_up, key)
                 chain.append(Kind.TOPPED, dataset=name, key=tops_up.request, body={"by": key}, actor=actor)
                 body["chain"] = tops_up.body()

@@ -2,7 +2,8 @@
 
 Every entry also holds the state of its dataset after it, and a digest of which entry is the last of each dataset. So a
 charge needs to look at two entries only, the last one and the last one of its dataset, whatever the length of the
-chain: if their codes are right, nobody without the key has changed or removed anything that the charge depends on.
+chain: if their codes are right, nobody without the key has changed or removed anything that the charge depends on. A
+registration, and a charge that tops a result up, depend on what is *not* written too, and go through the whole chain.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ class PrivateSummary(Mechanism):
         The noise: ``"l1"`` discrete Laplace, ``"box"`` noise that falls with the largest entry in units of how far it
         can move, ``"l2"`` rounded Gaussian (needs a delta). ``"auto"`` takes the one with the least mean squared
         error, judged by public settings alone. Releases with ``"l1"`` and ``"l2"`` can be topped up later, at the
-        difference of the costs, those with ``"l2"`` once: ``abcdp.release(..., tops_up=earlier)``.
+        difference of the costs, those with ``"l2"`` once and in an account in rho: ``abcdp.release(...,
+        tops_up=earlier)``.
     """
 
     epsilon: float
@@ -239,7 +240,7 @@ class PrivateSummary(Mechanism):
         if before.law.kind.indivisible is not None:
             raise MechanismError(
                 f"{before.law.name} noise cannot be topped up: {before.law.kind.indivisible}. Only private summaries "
-                "with norm='l1' and, once, norm='l2' can be."
+                "with norm='l1' and, once and in an account in rho, norm='l2' can be."
             )
         if _NORMS.get(self.norm) != before.shape or (self.norm == "l2" and self.delta != before.delta):
             norm, delta = next(norm for norm, shape in _NORMS.items() if shape == before.shape), before.delta
@@ -258,9 +259,15 @@ class PrivateSummary(Mechanism):
         known = fresh.mean_squared_error / fresh.over_best_known
         return replace(found, over_best_known=found.mean_squared_error / known)
 
-    def laplace_ways(self, distance: SummaryDistance, *, records: int, unit: Unit) -> list[SummaryCalibration]:
-        """Return Laplace noise under each way in which records can become integers: a top-up has that of the first."""
-        return [self._laplace(moves) for moves in _ways(distance, records, unit, None)]
+    def ways_of_top_up(
+        self, distance: SummaryDistance, step: float, *, records: int, unit: Unit
+    ) -> list[SummaryCalibration]:
+        """Return the noise under each way in which records can become integers: a top-up has that of the first release.
+
+        Of Gaussian noise it has the step of that too, which another epsilon may have chosen.
+        """
+        ways = _ways(distance, records, unit, None)
+        return [self._laplace(moves) if self.norm == "l1" else self._gaussian(moves, step) for moves in ways]
 
     @classmethod
     def candidates(cls, budget: float, offer: Offer) -> Iterator[tuple[Mechanism, int]]:
@@ -316,12 +323,12 @@ class PrivateSummary(Mechanism):
         scale = math.ceil(most / exact(self.epsilon))
         return moves.calibration(tuple(steps), "box", most, scale, float(max(moves.entries)))
 
-    def _gaussian(self, moves: _Sensitivity) -> SummaryCalibration:
+    def _gaussian(self, moves: _Sensitivity, step: float | None = None) -> SummaryCalibration:
         root = Fraction(math.nextafter(math.sqrt(moves.width), math.inf))
         moved = moves.two + 2 * root * moves.error
         ratio = gaussian_ratio(exact(self.epsilon), exact(self.delta))
         # fine enough too for a scale that is rounded to whole steps
-        step = _step(min(float(moved) / math.sqrt(moves.width), float(moved / ratio) / _SCALE_STEPS))
+        step = step or _step(min(float(moved) / math.sqrt(moves.width), float(moved / ratio) / _SCALE_STEPS))
         squared = math.floor((moved / Fraction(step) + root) ** 2)  # a sum of squares of whole numbers is one
         scale = self._gaussian_scale(squared)
         return moves.calibration((step,) * moves.width, _NORMS["l2"], squared, scale, float(moves.two), self.delta)

@@ -256,8 +256,8 @@ def release(
     tops_up
         An earlier release of this ledger (or its file, or its digest) that this one replaces, with less noise on the
         same numbers: the noise is drawn given the old one, so that both together cost what this one costs, and only the
-        difference is charged. For private summaries with ``norm="l1"``, each release once, the last of a chain; and
-        with ``norm="l2"``, a first release alone.
+        difference is charged. For private summaries with ``norm="l1"``, each release once, the last of a chain, where
+        the dataset adds up epsilons; and with ``norm="l2"``, a first release alone, where it adds up rho.
 
     See Also
     --------

@@ -59,7 +59,7 @@ def topped_up(
         raise MechanismError(
             f"the release to be topped up is by {last.mechanism.kind}, whose answers are no numbers with noise of "
             f"which less could be drawn later, as far as is known here. {_NOTHING} Only private summaries with "
-            "norm='l1' and, once, norm='l2' can be topped up."
+            "norm='l1' and, once and in an account in rho, norm='l2' can be topped up."
         )
     size = entry.unit.public_size(entry.records)
     before = first.mechanism.calibrate(bank.distance, records=size, simulated=bank.records, unit=entry.unit)
@@ -92,6 +92,13 @@ def _check_kind(earlier: Earlier, entry: Dataset, found: Calibration) -> None:
         raise MechanismError(
             f"{noise.law.name} noise is topped up once, and this was already: {noise.law.kind.once}. {_NOTHING} A new "
             "release is charged in full."
+        )
+    if entry.accounting == "sum" and noise.law.kind.concentrated:
+        raise MechanismError(
+            f"dataset {entry.name!r} adds up epsilons and deltas, in which less {noise.law.name} noise has no cost of "
+            "its own: whoever tops it up or asks for something else, as the first release came out, gets more than its "
+            f"delta. {_NOTHING} A new release is charged in full; Laplace ones (norm='l1') can be topped up here, "
+            "Gaussian ones where the dataset has accounting='rho'."
         )
     if entry.accounting == "rho" and not noise.law.kind.concentrated:
         raise MechanismError(

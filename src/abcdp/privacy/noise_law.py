@@ -111,7 +111,8 @@ class NoiseLaw(ABC):
     """Why noise that was made smaller cannot be made smaller again; None where it can."""
 
     concentrated: ClassVar[bool] = False
-    """Whether making it smaller costs the difference of both rhos, whatever is released in between."""
+    """Whether making it smaller costs the difference of both rhos, whatever is released in between; else it costs that
+    of both epsilons, which takes a loss that is bounded for every outcome."""
     kernel_from: ClassVar[float] = 0.0
     """The scale from which on the log density is as good as that of the kernel."""
 
