@@ -788,7 +788,7 @@ def realised_release(bank, mechanism, count, draws, seed):
 def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank, tmp_path, alpha):
     """False failures: alpha (normal approximation; the allowed deviation is more than 4 standard errors).
 
-    Power: a prediction that is off by a third is caught with probability 0.99.
+    Power: a prediction that is off by a third is caught with probability 0.9.
     """
     made = abcdp.plan(
         bank, epsilon=0.3, unit=UNIT, accept=10, truths=150, learned_to=tmp_path / "learned", progress=False
@@ -832,7 +832,7 @@ def test_on_the_toy_problem_the_learned_summary_wins_and_keeps_its_promise(bank,
     found = Estimate.root_of(realised_release(learned, made.mechanism, 150, 10, 51))
     predicted = made.chosen.error
     spread = math.hypot(predicted.error, found.error)
-    allowed = 0.1 * found.mean + 2 * spread
+    allowed = 0.1 * found.mean + 2.5 * spread
     print(f"predicted {predicted}, realised {found}, allowed {allowed / spread:.1f} standard errors")
     assert stats.norm.sf(allowed / spread) < alpha / 2
     assert abs(predicted.mean - found.mean) <= allowed
