@@ -210,6 +210,21 @@ def test_the_budget_pays_for_the_difference(ask, book):
     assert ask(summary(2.4), first).tops_up == first.digest
 
 
+@pytest.mark.parametrize("why", ["too much", "closed"])
+def test_what_cannot_be_paid_for_computes_nothing(ask, book, monkeypatch, why):
+    """A refusal says that nothing was computed on the data, and could be had any number of times."""
+    first = ask(summary(0.1))
+    if why == "closed":
+        Ledger(book).close("clinic", reason="over")
+
+    def looked(*_):
+        raise AssertionError("the records were looked at")
+
+    monkeypatch.setattr(execute, "hidden_integers", looked)
+    with pytest.raises(LedgerError, match=r"nothing was computed on the data|is closed"):
+        ask(summary(0.5 if why == "closed" else 4.0), first)
+
+
 def test_noise_is_drawn_given_that_of_the_stored_release(ask, bank, records, book, monkeypatch):
     """What is handed to the sampler is the stored release less the true integers, and what it returns is released."""
     first = ask(summary(0.1))
