@@ -295,6 +295,8 @@ def test_what_was_spent_in_one_kind_leaves_nothing_in_the_other(before, after, p
     shutil.copy(tmp_path / "backup", path)
     ledger.reconcile()
     ledger.register("clinic", RECORDS, accounting=after, **said)
+    found = ledger.dataset("clinic")
+    assert found.left_epsilon == found.left_delta == found.left_rho == 0, "what a preview says is what a charge finds"
     with pytest.raises(BudgetExceeded, match="only 0 is left"):
         charge(ledger, 0, Fraction(1, 1000), "0.01")
     ledger.verify()

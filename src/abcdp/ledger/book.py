@@ -250,6 +250,11 @@ class Ledger:
             _registration(chain, name)
             return top_ups.find(chain, name, digest, _request_key(name, request))
 
+    def check_budget(self, name: str, cost: Amount) -> None:
+        """Raise unless a dataset is open and has so much left, for whoever computes before :meth:`begin`."""
+        with self._reading() as chain:
+            _check_budget(name, cost, chain.state(name))
+
     def check_integers(self, earlier: Earlier, integers: Iterable[int]) -> None:
         """Raise unless these are the integers that the noise of an earlier result hides."""
         top_ups.check_integers(self._keys, earlier, integers)

@@ -56,7 +56,12 @@ class Dataset:
         return self._left(self.rho, self.spent_rho)
 
     def _left(self, total: Fraction, spent: Fraction) -> Fraction:
-        return Fraction(0) if self.closed else max(Fraction(0), total - spent)
+        return Fraction(0) if self.closed or self._otherwise_spent else max(Fraction(0), total - spent)
+
+    @property
+    def _otherwise_spent(self) -> bool:
+        """Whether a charge of the other kind of account came back from a restored backup: then nothing is left."""
+        return self.spent_rho > 0 if self.accounting == "sum" else self.spent_epsilon > 0
 
     @property
     def total(self) -> Amount:

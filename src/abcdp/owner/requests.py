@@ -428,6 +428,7 @@ def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: _Ad
     """
     if admitted.earlier is None:
         return None
+    book.check_budget(admitted.entry.name, admitted.price)  # what cannot be paid for computes nothing
     hidden = execute.hidden_integers(bank, records, admitted.calibration)
     book.check_integers(admitted.earlier, hidden.tolist())
     return hidden
