@@ -463,6 +463,7 @@ def test_a_shard_made_in_pieces_is_the_same(bank, monkeypatch):
 # -- who uses it ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:at epsilon=1 the learned summary explains")
 def test_a_learned_summary_keeps_weights_and_the_earlier_one(tmp_path):
     model = abcdp.Model(
         {"mu": stats.norm(0, 20), "sigma": stats.uniform(0.5, 2.0)},

@@ -529,6 +529,7 @@ def learned_bank(folder, seed):
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:at epsilon=1 the learned summary explains")
 def test_learned_summaries_that_do_not_belong_are_refused_before_any_charge(tmp_path, monkeypatch):
     """Huge weights, and the weights of another bank: both are edits of a manifest."""
     records = np.zeros(50)
@@ -545,6 +546,7 @@ def test_learned_summaries_that_do_not_belong_are_refused_before_any_charge(tmp_
     assert float(Ledger(tmp_path / "b.db").dataset("d").left_epsilon) == 1.0
 
 
+@pytest.mark.filterwarnings("ignore:at epsilon=1 the learned summary explains")
 def test_a_release_of_one_learned_bank_has_no_posterior_in_another(tmp_path):
     first, second = (abcdp.Bank(learned_bank(tmp_path / name, seed)) for name, seed in (("one", 1), ("two", 2)))
     release = public_release(first, np.zeros(50), PrivateSummary(0.5), unit=ONE, seed=1)

@@ -27,13 +27,13 @@ from abcdp.mechanisms.private_summary import NoiseNorm
 
 _HIDDEN = 64
 _BATCH = 512
-_EACH, _STEPS = 2, (1000, 20_000)  # steps of a training to each draw, and the ends of that
+_STEPS = 400, 20_000  # of a training: as many as there are draws, within these ends
 _TRIED, _FINISHED = 5, 2  # a trial is a fifth of a training; so many of the best are trained whole
 _RATE, _LAST_RATE, _RATE_OF_WEIGHTS = 3e-3, 0.01, 10.0  # of a step; at the end over that at first; of W over that
 _LOOKS = 40  # at held-out draws during a training
 _HELD_OUT, _OF_FEW, _FEW = 10, 5, 5000  # every tenth draw is held out; every fifth where there are few
 _JUDGED = 4000  # of these, at most
-_ACTIVE, _OF_EACH, _RENEWED = 256, 16, 25  # pairs of records that steer between two searches, of each combination
+_ACTIVE, _EACH, _RENEWED = 256, 16, 25  # pairs of records that steer between two searches, of each combination
 # where these count one by one; and the steps between searches
 _SHARPNESS = 30.0  # with which pairs of records steer, over how far apart they are
 _INDEPENDENT = 1e-5  # of the largest direction of records: what is below would take weights whose rounding shows
@@ -188,7 +188,7 @@ def _in(reach: Reach, basis: FloatArray) -> Reach:
 
 def _steps(draws: int) -> int:
     least, most = _STEPS
-    return min(max(_EACH * draws, least), most)
+    return min(max(draws, least), most)
 
 
 def held_out(draws: int) -> BoolArray:
@@ -336,7 +336,7 @@ class _Moves:
             values = self._points @ weights
             gaps = np.abs(values[self._reach.pairs[:, 0]] - values[self._reach.pairs[:, 1]])
             if self._norm == "box":
-                far = np.concatenate([np.argpartition(-gap, _OF_EACH)[:_OF_EACH] for gap in gaps.T])
+                far = np.concatenate([np.argpartition(-gap, _EACH)[:_EACH] for gap in gaps.T])
             else:
                 sums = gaps.sum(axis=1) if self._norm == "l1" else (gaps**2).sum(axis=1)
                 far = np.argpartition(-sums, _ACTIVE)[:_ACTIVE]
