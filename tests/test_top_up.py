@@ -386,6 +386,8 @@ def test_what_the_ledger_keeps_of_the_integers_tells_nothing_without_its_key(ask
     assert kept[0]["integers"] != kept[1]["integers"]
     assert set(kept[0]) == {"distance", "sensitivity", "integers"}
     assert kept[2] is None
+    ask(gaussian(0.1))  # which is topped up in an account in rho alone
+    assert "top_up" not in [e for e in Ledger(book).history("clinic") if e.kind == Kind.STORED][-1].values()
     hidden = summary(0.1).calibrate(MEAN, records=300, simulated=300, unit=abcdp.Unit())
     numbers = hidden.quantise_records(MEAN, records[:, None]).tolist()
     content = book.read_bytes()

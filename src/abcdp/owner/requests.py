@@ -27,7 +27,7 @@ from abcdp.owner import execute
 from abcdp.owner.checks import OTHER_UNIT, check_columns, check_failures, check_missing, check_names, say_whom
 from abcdp.owner.reading import Reading, check_missing_said
 from abcdp.owner.records import PrivateData, read_records
-from abcdp.owner.top_up import TopUp, check_drawable, digest_of, facts, topped_up
+from abcdp.owner.top_up import TopUp, can_be_topped_up, check_drawable, digest_of, facts, topped_up
 from abcdp.privacy.guarantee import Guarantee
 from abcdp.privacy.noise_law import Sampler
 from abcdp.privacy.totals import doubt_of_names, word_of_totals
@@ -294,13 +294,14 @@ def release(
         return Release.from_bytes(charge)
     try:
         _reached("after the charge")
+        kept = can_be_topped_up(admitted.entry, admitted.calibration, admitted.earlier)
         with _burning(book, charge, actor):
-            if hidden is None and admitted.calibration.can_be_topped_up:
+            if hidden is None and kept:
                 hidden = execute.hidden_integers(bank, records, admitted.calibration)
             result = _run(bank, records, hidden, mechanism, admitted, noise).to_bytes()
             made = Release.from_bytes(result)  # what nobody could read is not stored
         _reached("before storing")
-        hides = None if hidden is None else (hidden.tolist(), facts(bank, admitted.calibration))
+        hides = (hidden.tolist(), facts(bank, admitted.calibration)) if kept and hidden is not None else None
         book.finish(charge, result, left=admitted.leaves, actor=actor, hides=hides)
         _reached("after storing")
         return made

@@ -108,6 +108,15 @@ def _check_kind(earlier: Earlier, entry: Dataset, found: Calibration) -> None:
         )
 
 
+def can_be_topped_up(entry: Dataset, calibration: Calibration, earlier: Earlier | None) -> bool:
+    """Whether a release, of which `earlier` was replaced, can be replaced itself: only then are its integers kept."""
+    if not calibration.can_be_topped_up:
+        return False
+    (noise,) = calibration.noises
+    kind = noise.law.kind
+    return kind.concentrated == (entry.accounting == "rho") and (kind.once is None or earlier is None)
+
+
 def check_drawable(sampler: Sampler, top_up: TopUp) -> None:
     """Raise where no sampler could draw the new noise given the old: asked for no entries at all."""
     (noise,) = top_up.calibration.noises
