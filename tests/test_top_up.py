@@ -151,6 +151,8 @@ def test_in_an_account_in_rho_gaussian_noise_is_topped_up_once_at_the_difference
     with pytest.raises(MechanismError, match="rounded Gaussian noise is topped up once, and this was already"):
         ask(gaussian(2.0), second)
     assert Ledger(place).dataset("clinic").spent_rho == spent
+    stored = [entry.values() for entry in Ledger(place).history("clinic") if entry.kind == Kind.STORED]
+    assert ["top_up" in one for one in stored] == [True, False]  # nothing is kept of what cannot go on
     Ledger(place).verify()
     laplace = ask(summary(0.1))
     with pytest.raises(MechanismError, match="has its account in rho, and what less Laplace noise adds"):
