@@ -35,7 +35,7 @@ quick: $(READY) ## before each commit: style, the order of the rooms, fast tests
 	$(BIN)/lint-imports --cache-dir .venv/lint-imports
 	$(BIN)/python tests/quick.py
 
-test: $(READY) ## the tests, two at a time (under 10 minutes on 2 cores)
+test: $(READY) ## the tests, two at a time (some 15 minutes on 2 cores)
 	$(BIN)/pytest tests -n 2 --dist worksteal
 
 proofs: $(READY) ## proofs that Coq and z3 check, and that they are about the shipped code (under 3 minutes; needs coqc)
