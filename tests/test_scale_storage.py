@@ -121,6 +121,7 @@ def test_faults_on_s3_are_named(bucket):
         abcdp.Bank(url("bank"))
 
 
+@pytest.mark.filterwarnings("ignore:at epsilon=1 the learned summary explains")
 def test_extending_merging_and_learning_on_s3(bucket, tmp_path):
     _, url = bucket
     abcdp.simulate(batched, MEAN, to=url("a"), **SMALL)
