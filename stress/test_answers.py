@@ -29,9 +29,9 @@ def test_coins_against_enumeration(count, epsilon):
 
 
 def test_a_normal_law_by_two_moments():
-    bank = answers.bank_of(answers.TWO_MOMENTS, answers.SQUARES, 5000, draws=10_000)
+    bank = answers.bank_of(answers.WIDE, answers.SQUARES, 5000, draws=10_000)
     found = answers.study(
-        answers.TWO_MOMENTS, bank, abcdp.PrivateSummary(5.0), 4, simulations=2000, exact=answers.exact_two_moments
+        answers.WIDE, bank, abcdp.PrivateSummary(5.0), 4, simulations=2000, exact=answers.exact_two_moments
     )
     assert found.numbers()["bias"] < 0.15
     assert abs(found.numbers()["spread_ratio"] - 1) < 0.1
