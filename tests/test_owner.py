@@ -435,6 +435,10 @@ def test_edited_releases_are_refused(bank, records, book, tmp_path):
         ({"distances": [1.0]}, "unknown"),
         ({"guarantee": {}}, "not a release"),
         ({"mechanism": {"type": "x"}}, "not a release"),
+        ({"noise": "-0.0"}, "its noise is none of opendp, fast, seeded"),
+        ({"noise": 5}, "its noise is none of"),
+        ({"dataset": 5}, "its dataset is not a text"),
+        ({"parameters": [1, 2]}, "its parameter is not a text"),
     ]
     for change, message in faults:
         with pytest.raises(ReleaseError, match=message):

@@ -24,6 +24,7 @@ from abcdp.privacy.noise_law import Law
 
 FORMAT = 2  # format 1 had no basis in its guarantee and none of these
 _WORDS = ("description", "date", "tops_up", "signature")
+_NOISE = ("opendp", "fast", "seeded")  # who drew it
 _LARGEST_VALUE = 1 << 1000  # of a summary, in steps: still a floating-point number
 
 _WHOLE = {"type": "integer", "minimum": 0}
@@ -65,7 +66,7 @@ SCHEMA: dict[str, Any] = {
                 "totals": {"const": True},
             },
         },
-        "noise": {"enum": ["opendp", "fast", "seeded"]},
+        "noise": {"enum": list(_NOISE)},
         "accepted": {"type": "array", "items": _WHOLE},
         "examined": _WHOLE,
         "theta": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
@@ -236,14 +237,14 @@ class Release:
             raise ReleaseError("not a release: its guarantee states its basis from format 2 on, and not before.")
         try:
             release = cls(
-                dataset=str(values["dataset"]),
-                request=str(values["request"]),
-                model=str(values["model"]),
-                parameters=tuple(map(str, values["parameters"])),
+                dataset=_text(values["dataset"], "dataset"),
+                request=_text(values["request"], "request"),
+                model=_text(values["model"], "model"),
+                parameters=tuple(_text(name, "parameter") for name in values["parameters"]),
                 bank=BankPrefix(**values["bank"]),
                 mechanism=mechanism_from_json(values["mechanism"]),
                 guarantee=Guarantee.from_json(values["guarantee"]),
-                noise=str(values["noise"]),
+                noise=_noise(values["noise"]),
                 accepted=tuple(map(int, values["accepted"])),
                 examined=int(values["examined"]),
                 theta=tuple(tuple(map(float, row)) for row in values["theta"]),
@@ -251,7 +252,7 @@ class Release:
                 gap_step=float(values.get("gap_step", 0.0)),
                 summary=_summary_from_json(values.get("summary")),
                 **{word: _text(values[word], word) for word in _WORDS if word in values},
-                software=str(values["software"]),
+                software=_text(values["software"], "software"),
                 format=values["format"],
             )
         except (AbcdpError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -292,6 +293,12 @@ def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise ReleaseError(f"its {name} is not a text.")
     return value
+
+
+def _noise(value: Any) -> str:
+    if value not in _NOISE:
+        raise ReleaseError(f"its noise is none of {', '.join(_NOISE)}.")
+    return str(value)
 
 
 def _summary_from_json(values: Any) -> ReleasedSummary | None:
