@@ -54,7 +54,7 @@ paper: $(READY) ## the paper's figures anew, with their claims checked, on one p
 	$(BIN)/abcdp paper all --to paper
 
 lock: ## write requirements.lock anew: names, versions, hashes
-	uv pip compile pyproject.toml --group dev --extra all --universal --python-version 3.11 --generate-hashes \
+	uv pip compile pyproject.toml --group dev --group docs --extra all --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade -o requirements.lock
 
 clean: ## remove what the targets made
