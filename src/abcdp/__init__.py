@@ -25,6 +25,7 @@ from abcdp.distance import (
     Table,
 )
 from abcdp.errors import AbcdpError
+from abcdp.evidence.verification import verify
 from abcdp.experiments.public import public_release
 from abcdp.experiments.synthesis import synthesis_quality
 from abcdp.inference.arviz import save_netcdf
@@ -105,4 +106,5 @@ __all__ = [
     "synthesize",
     "theory",
     "train",
+    "verify",
 ]

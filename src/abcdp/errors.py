@@ -55,6 +55,18 @@ class ReleaseError(AbcdpError, ValueError):
     """A release is malformed, or does not belong to the bank at hand."""
 
 
+class SignatureError(AbcdpError, ValueError):
+    """A file is not what its signature is for, or is somebody else's, or what is said to belong to it does not."""
+
+
+class SignaturesMissingError(AbcdpError, ImportError):
+    """The library behind signatures is not installed."""
+
+
+class EvidenceError(AbcdpError, ValueError):
+    """Evidence cannot be written or read as asked."""
+
+
 class AuditError(AbcdpError, ValueError):
     """An audit cannot be carried out as asked."""
 

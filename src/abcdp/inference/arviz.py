@@ -90,6 +90,7 @@ def _origin(release: Release | NoisySummary | Sources, bank: Bank) -> dict[str, 
         "guarantee": (SEEDED if release.seeded else "") + release.guarantee.describe(),
         "guarantee_json": json.dumps(release.guarantee.to_json()),
         "mechanism_json": json.dumps(release.mechanism.to_json()),
+        "release_digest": release.digest,
         "bank_digest": release.bank.digest,
     }
 

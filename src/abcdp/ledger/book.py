@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from abcdp._common.signatures import public_key, signature
 from abcdp.ledger import copies, top_ups
 from abcdp.ledger import keys as key_file
 from abcdp.ledger.accounting import Accounting, accounting_of, budget_of, cost_in, total_of
@@ -44,6 +45,7 @@ class Charge:
     dataset: str
     request: str
     seq: int
+    time: str = ""
 
 
 class Ledger:
@@ -94,6 +96,17 @@ class Ledger:
     def name(self) -> str:
         """The file, or the database without its password."""
         return self._store.name
+
+    # -- signatures ---------------------------------------------------------------------------------------------------
+
+    @property
+    def public_key(self) -> bytes:
+        """What others check the signatures of its releases with; it is public, and its other half is in the keys."""
+        return public_key(key_file.signing_key(self.id))
+
+    def signature(self, message: bytes) -> str:
+        """Return the owner's signature of a message."""
+        return signature(key_file.signing_key(self.id), message)
 
     # -- datasets ------------------------------------------------------------------------------------------------------
 
@@ -301,7 +314,7 @@ class Ledger:
                 chain.append(Kind.TOPPED, dataset=name, key=tops_up.request, body={"by": key}, actor=actor)
                 body["chain"] = tops_up.body()
             entry = chain.append(Kind.CHARGED, dataset=name, key=key, amount=cost, body=body, actor=actor)
-        return Charge(name, key, entry.seq)
+        return Charge(name, key, entry.seq, entry.time)
 
     def finish(
         self,

@@ -28,11 +28,14 @@ _LARGEST = 1 << 24  # bytes of the file: some fifty thousand ledgers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """The keys of one ledger: for its rows, for commitments to records (the first one for new ones), for signatures."""
+    """The keys of one ledger: for its rows, for commitments to records (the first one for new ones), for signatures.
+
+    A file that was made before releases were signed may have no key for that: :func:`signing_key` adds one.
+    """
 
     mac: bytes
     commitments: tuple[bytes, ...]
-    signing: bytes
+    signing: bytes | None
     anchor: str = ""
 
     @classmethod
@@ -56,7 +59,7 @@ class Keys:
         return {
             "mac": self.mac.hex(),
             "commitments": [key.hex() for key in self.commitments],
-            "signing": self.signing.hex(),
+            **({} if self.signing is None else {"signing": self.signing.hex()}),
             "anchor": self.anchor,
         }
 
@@ -65,7 +68,7 @@ class Keys:
         return cls(
             mac=_bytes(values["mac"]),
             commitments=tuple(_bytes(key) for key in values["commitments"]),
-            signing=_bytes(values["signing"]),
+            signing=_bytes(values["signing"]) if "signing" in values else None,
             anchor=str(values.get("anchor", "")),
         )
 
@@ -102,6 +105,18 @@ def move_anchor(ledger: str, anchor: str) -> None:
     with _lock():
         known = _read()
         _write({**known, ledger: replace(known[ledger], anchor=anchor)})
+
+
+def signing_key(ledger: str) -> bytes:
+    """Return the key that signs what a ledger gives out; an older file gets one, once, whoever else asks meanwhile."""
+    found = load(ledger).signing
+    if found is not None:
+        return found
+    with _lock():
+        known = _read()
+        found = known[ledger].signing or secrets.token_bytes(32)
+        _write({**known, ledger: replace(known[ledger], signing=found)})
+    return found
 
 
 @contextmanager

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from abcdp._common.arrays import IntArray
 from abcdp._common.checks import is_number
 from abcdp._common.missing import Rules
+from abcdp._common.signatures import check_installed
 from abcdp.bank import Bank
-from abcdp.errors import DataError, DistanceError, MechanismError, UnitError, UnitWarning
+from abcdp.errors import DataError, DistanceError, MechanismError, SignaturesMissingError, UnitError, UnitWarning
 from abcdp.mechanisms import Calibration, Mechanism, check_known
 from abcdp.mechanisms.base import check_cost, exact
 from abcdp.owner import execute
@@ -34,6 +35,7 @@ from abcdp.privacy.totals import doubt_of_names, word_of_totals
 from abcdp.privacy.unit import Unit
 from abcdp.releases.assemble import assemble, guarantee_of
 from abcdp.releases.release import Release
+from abcdp.releases.signed import signed
 from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 NoiseName = Literal["opendp", "fast"]
 _SOURCES: dict[str, type[OpenDPNoise] | type[FastNoise]] = {"opendp": OpenDPNoise, "fast": FastNoise}
+_DAY = len("2024-01-08")  # of a time: the hour of a charge is nobody's business
 _CHARGED = (
     "This request was charged before that, and a charge is never taken back. Ask the same again: what is stored by now "
     "is handed out and costs nothing. Where nothing is, fresh noise needs a new name for the request, which is charged."
@@ -278,6 +281,8 @@ def release(
     check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
     hidden = None if answered else _same_integers(book, bank, records, admitted)
+    if not answered:
+        _check_signing(book)
 
     _reached("before the charge")
     charge = book.begin(
@@ -298,7 +303,8 @@ def release(
         with _burning(book, charge, actor):
             if hidden is None and kept:
                 hidden = execute.hidden_integers(bank, records, admitted.calibration)
-            result = _run(bank, records, hidden, mechanism, admitted, noise).to_bytes()
+            made = _run(bank, records, hidden, mechanism, admitted, noise, charge.time)
+            result = signed(made, book.signature).to_bytes()
             made = Release.from_bytes(result)  # what nobody could read is not stored
         _reached("before storing")
         hides = (hidden.tolist(), facts(bank, admitted.calibration)) if kept and hidden is not None else None
@@ -370,6 +376,7 @@ def preview(
     said = Reading.said(columns, dates, categories, separator, decimal)
     said.check_registered(Reading.from_json(admitted.entry.reading), dataset)
     check_failures(bank, allow_failed)
+    _check_signing()
     say_whom(bank, admitted.entry.unit)
     return Preview(
         guarantee=admitted.guarantee,
@@ -478,6 +485,16 @@ def _admission(
     return admitted
 
 
+def _check_signing(book: Ledger | None = None) -> None:
+    """Raise where a release could not be signed: for want of the library or, with a ledger, of its key."""
+    try:
+        check_installed()
+        if book is not None:
+            _ = book.public_key  # an older file of keys gets one
+    except SignaturesMissingError as error:
+        raise SignaturesMissingError(f"a release is signed, and {error} Nothing was charged.") from None
+
+
 def _check_price(epsilon: Fraction, at_most: float | None) -> None:
     if at_most is None:
         return
@@ -530,13 +547,24 @@ def _run(
     mechanism: Mechanism,
     admitted: _Admitted,
     noise: str,
+    time: str,
 ) -> Release:
     earlier = None if admitted.top_up is None else admitted.top_up.summary
     outcome = execute.answer(bank, records, admitted.calibration, admitted.sampler, hidden, earlier)
     _reached("after the noise")
     name, request, replaced = admitted.entry.name, admitted.asked["request"], admitted.asked.get("tops_up")
-    guarantee = admitted.guarantee
-    return assemble(bank, mechanism, outcome, guarantee, dataset=name, request=request, noise=noise, tops_up=replaced)
+    return assemble(
+        bank,
+        mechanism,
+        outcome,
+        admitted.guarantee,
+        dataset=name,
+        request=request,
+        noise=noise,
+        tops_up=replaced,
+        description=admitted.entry.description or None,
+        date=time[:_DAY],
+    )
 
 
 def _reached(step: str) -> None:

@@ -20,8 +20,13 @@ def assemble(
     request: str,
     noise: str,
     tops_up: str | None = None,
+    description: str | None = None,
+    date: str | None = None,
 ) -> Release:
-    """Return the release of an outcome; `tops_up` is the digest of the release that it replaces."""
+    """Return the release of an outcome; `tops_up` is the digest of the release that it replaces.
+
+    `description` is what its owner says in public of the dataset, `date` the day of its charge.
+    """
     return Release(
         dataset=dataset,
         request=request,
@@ -38,6 +43,8 @@ def assemble(
         gap_step=float(outcome.gap_step),
         summary=outcome.summary,
         tops_up=tops_up,
+        description=description,
+        date=date,
     )
 
 

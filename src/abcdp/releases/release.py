@@ -117,12 +117,13 @@ class Release:
     Everything in it is public or paid for: the accepted rows are the mechanism's output, `theta` repeats the bank's
     parameters of those rows, `examined` is where the mechanism stopped; a private summary has `summary` instead, and
     no accepted rows. Where the mechanism releases gaps, `gaps` says for each accepted row how many steps of `gap_step`
-    it was below the noisy threshold. It holds no distance, no noise, no time.
+    it was below the noisy threshold. It holds no distance and no noise.
 
     `tops_up` is the :attr:`digest` of an earlier release that this one replaces: the noise of both is that of one
-    mechanism, and together they have the guarantee of this one. `description`, `date` and `signature` are words that a
-    file may hold; they are kept as they stand, and nothing here writes, reads or checks them. `format` is that of the
-    file: a release of format 1 stays one, byte for byte, unless it has been given what that format cannot say.
+    mechanism, and together they have the guarantee of this one. `description` is what its owner says in public of the
+    dataset, `date` the day of the charge, `signature` the owner's (:func:`abcdp.verify` checks it); a file of an
+    earlier version may lack them, and they are kept as they stand. `format` is that of the file: a release of format 1
+    stays one, byte for byte, unless it has been given what that format cannot say.
     """
 
     dataset: str

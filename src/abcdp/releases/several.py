@@ -156,6 +156,7 @@ class Sources:
             "guarantee": self.guarantee,
             "guarantee_json": json.dumps([{"dataset": n} | _guarantee_json(one) for n, one in self._pairs]),
             "mechanism_json": json.dumps([one.mechanism.to_json() for one in ours]),
+            "release_digest": ", ".join(one.digest for one in ours),
         }
         if self.total is not None:
             found["epsilon_in_all"], found["delta_in_all"] = self.total
