@@ -47,10 +47,11 @@ def check(text: str, message: bytes, key: bytes) -> None:
             f"it is signed with another key ({fingerprint(named)}) than the one given ({fingerprint(key)}): somebody "
             "else made it, or signed it anew."
         )
+    library = _library()
     from cryptography.exceptions import InvalidSignature
 
     try:
-        _library().Ed25519PublicKey.from_public_bytes(key).verify(made, message)
+        library.Ed25519PublicKey.from_public_bytes(key).verify(made, message)
     except InvalidSignature:
         raise SignatureError(
             "it was changed after it was signed: its content is not what the signature is for. Ask its owner for the "
@@ -65,10 +66,11 @@ def fingerprint(key: bytes) -> str:
 
 def to_pem(key: bytes) -> str:
     """Return a public key as the file that other tools read too."""
+    library = _library()
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     form = Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
-    text: bytes = _library().Ed25519PublicKey.from_public_bytes(key).public_bytes(*form)
+    text: bytes = library.Ed25519PublicKey.from_public_bytes(key).public_bytes(*form)
     return text.decode()
 
 

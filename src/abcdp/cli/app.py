@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._common.version import __version__
-from abcdp.cli import calibration, ledger, paper, posterior, private, public, trust
+from abcdp.cli import calibration, evidence, ledger, paper, posterior, private, public, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -40,4 +40,5 @@ private.join(app)
 posterior.join(app)
 ledger.join(app)
 trust.join(app)
+evidence.join(app)
 paper.join(app)

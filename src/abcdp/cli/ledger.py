@@ -224,6 +224,28 @@ def verify(ledger: Ledger, as_json: Json = False) -> None:
     show({"ledger": book.name, "verified": True, "entries": book.head().seq}, as_json)
 
 
+@app.command("key")
+def key(
+    ledger: Ledger,
+    out: Annotated[Path | None, typer.Option(help="Write the public key to this file, such as owner.pub.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the public key of the owner, by which others check releases; publish it where people look for you."""
+    from abcdp._common.files import write_atomically
+    from abcdp._common.signatures import fingerprint, to_pem
+    from abcdp.owner import open_ledger
+
+    found = open_ledger(ledger).public_key
+    text = to_pem(found)
+    if out is not None:
+        write_atomically(out, lambda temporary: temporary.write_text(text, encoding="ascii"))
+        show({"key": str(out), "fingerprint": fingerprint(found)}, as_json)
+    elif as_json:
+        show({"key": text, "fingerprint": fingerprint(found)}, True)
+    else:
+        typer.echo(text, nl=False)
+
+
 @app.command("anchor")
 def anchor(
     ledger: Ledger,

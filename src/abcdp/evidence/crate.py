@@ -167,7 +167,7 @@ def _validation(audit: Mapping[str, Any] | None, files: set[str]) -> Node:
     if audit is None:
         said = "Mechanism, bank and settings were admitted by public facts alone, before the charge"
         return {"name": said, "agent": _to("#software"), "instrument": _to(_PROFILE)}
-    said = f"Audit of {audit['mechanism']}: {audit['verdict']}"
+    said = f"Audit of {json.dumps(audit.get('mechanism'))}: {audit['verdict']}"
     return {"name": said, "agent": _to("#software"), "instrument": _to("audit.json" if "audit.json" in files else "./")}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from abcdp._common.files import check_folder, read_json, write_atomically
 from abcdp._common.signatures import fingerprint, named_key, to_pem
+from abcdp._common.storage import shown
 from abcdp.bank import Bank
 from abcdp.errors import EvidenceError
 from abcdp.evidence.crate import METADATA, crate, to_text
@@ -20,7 +21,7 @@ from abcdp.evidence.entry import registry_entry, to_yaml
 from abcdp.evidence.facts import Account, Told, account_of
 from abcdp.evidence.methods import methods_of
 from abcdp.evidence.page import page_of
-from abcdp.evidence.record import Agreement, Results, Settings, compare, record_of, results_of
+from abcdp.evidence.record import Agreement, Results, Settings, compare, read_record, record_of, results_of
 from abcdp.evidence.verification import verify
 from abcdp.evidence.versions import proofs
 from abcdp.planning.plan import Plan
@@ -76,7 +77,7 @@ def write_evidence(
     method: str = "auto",
     draws: int = 1000,
     seed: int = 0,
-    copy_bank: bool = False,
+    copy_bank: str | os.PathLike[str] | None = None,
 ) -> Evidence:
     """Write the evidence of a release into a folder, which is made where there is none.
 
@@ -89,7 +90,9 @@ def write_evidence(
         filled in, and there is neither an excerpt nor a page to sign.
     bank
         Its bank; with it the posterior and the report are made, by `method`, `draws` and `seed`, and written down so
-        that :func:`reproduce` can repeat them. `copy_bank` puts it into the folder, so that this stands alone.
+        that :func:`reproduce` can repeat them.
+    copy_bank
+        The folder where the bank lies: it is copied, so that the evidence stands alone.
     plan, audit
         The plan that chose the mechanism, and what ``abcdp audit --json`` said, each as it is or as its file.
     told
@@ -98,12 +101,14 @@ def write_evidence(
     release = release if isinstance(release, Release) else Release.load(release)
     told = told or Told()
     opened = bank if bank is None or isinstance(bank, Bank) else Bank(bank)
-    planned, audited = _plan(plan, release), _audit(audit)
+    planned, audited = _plan(plan, release), _audit(audit, release)
     settings = Settings(method=method, draws=draws, seed=seed)
     account = None if ledger is None else account_of(release, ledger)
     verify(release, key=_key(release, account), bank=opened, allow_unsigned=True)
-    if copy_bank and (opened is None or not isinstance(bank, str | os.PathLike)):
-        raise EvidenceError("copy_bank: give the bank as its folder; it is copied as it lies there.")
+    if copy_bank is not None and not Path(copy_bank).is_dir():
+        raise EvidenceError(
+            f"copy_bank: {shown(os.fspath(copy_bank))} is no folder of this machine; hand it over apart."
+        )
     folder = Path(out)
     check_folder(folder)
     results = None if opened is None else results_of(release, opened, settings)
@@ -111,8 +116,8 @@ def write_evidence(
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in texts.items():
         _write(folder / name, content)
-    if copy_bank and bank is not None and not isinstance(bank, Bank):
-        shutil.copytree(bank, folder / BANK, dirs_exist_ok=True)
+    if copy_bank is not None:
+        shutil.copytree(copy_bank, folder / BANK, dirs_exist_ok=True)
     about = {
         name: (*_FILES[name], hashlib.sha256(content).hexdigest(), len(content)) for name, content in texts.items()
     }
@@ -139,7 +144,7 @@ def reproduce(
     key in the folder, which only shows that both come from one hand. What is made again is written to `out`, if given.
     """
     place = Path(folder)
-    record = _read(place / RECORD)
+    record, settings = read_record(_read(place / RECORD))
     where = bank if bank is not None else place / BANK
     if bank is None and not (place / BANK).is_dir():
         raise EvidenceError(
@@ -161,7 +166,6 @@ def reproduce(
     said = list(checked.said)
     if key is None:
         said.append("The key is the folder's own: ask the owner whether it is theirs.")
-    settings = Settings(**{name: record["settings"][name] for name in ("method", "draws", "seed")})
     made = results_of(release, opened, settings)
     if out is not None and made is not None:
         check_folder(Path(out))
@@ -222,12 +226,18 @@ def _plan(plan: Any, release: Release) -> Plan | None:
     return found
 
 
-def _audit(audit: Any) -> Mapping[str, Any] | None:
+def _audit(audit: Any, release: Release) -> Mapping[str, Any] | None:
     if audit is None:
         return None
     found = audit if isinstance(audit, Mapping) else _read(audit)
-    if not isinstance(found, Mapping) or not all(isinstance(found.get(name), str) for name in ("mechanism", "verdict")):
-        raise EvidenceError("the audit is not what abcdp audit --json writes: it has no mechanism or no verdict.")
+    if not isinstance(found, Mapping) or not isinstance(found.get("verdict"), str):
+        raise EvidenceError("the audit is not what abcdp audit --json writes: it has no verdict.")
+    about = found.get("mechanism")
+    if isinstance(about, Mapping) and about.get("type") != release.mechanism.kind:
+        raise EvidenceError(
+            f"the audit is of another mechanism than the release's, {release.mechanism.kind}: it shows nothing of it. "
+            "Audit that one, or give none."
+        )
     return found
 
 

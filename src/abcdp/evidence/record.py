@@ -14,7 +14,7 @@ import struct
 import tempfile
 import warnings
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,17 @@ from typing import Any
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
+from abcdp._common.checks import is_whole
 from abcdp.bank import Bank
+from abcdp.errors import EvidenceError
 from abcdp.evidence.versions import versions
 from abcdp.inference.arviz import save_netcdf
 from abcdp.inference.posterior import bank_of, posterior
 from abcdp.releases.release import Release
 
 FORMAT = 1
-ROUNDING = 1e-9  # of a spread: what another order of sums changes
+ROUNDING = 1e-9  # of a spread: far more than another order of sums changes (1e-14 was seen between two processes)
+MOST_DRAWS = 10**6  # that a stranger's record may ask for
 ERRORS = 5.0  # standard errors of the difference of two runs, which two runs exceed once in a million
 _PICTURE = re.compile(r'src="data:image/png;base64,([A-Za-z0-9+/=]+)"')
 
@@ -41,6 +44,22 @@ class Settings:
     method: str = "auto"
     draws: int = 1000
     seed: int = 0
+
+
+def read_record(values: Any) -> tuple[Mapping[str, Any], Settings]:
+    """Return a record that may be a stranger's, and its settings, or raise where it is none."""
+    try:
+        settings = Settings(**values["settings"])
+        names = [values[name] for name in ("release", "bank")] + list(values["versions"].values())
+        sound = values["format"] == FORMAT and all(isinstance(name, str) for name in [*names, settings.method])
+        sound = sound and is_whole(settings.draws, 1, MOST_DRAWS) and is_whole(settings.seed, 0)
+        if values["results"] is not None:
+            compare(values, Results(tree=None, posterior=b"", report="", record=values["results"]))
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+        sound = False
+    if not sound:
+        raise EvidenceError("the record is damaged, or of another version of abcdp; get the folder anew.")
+    return values, settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +111,10 @@ def _written(tree: Any, page: str) -> dict[str, Any]:
         "draws": int(tree["posterior"].sizes["draw"]),
         "effective": _effective(tree),
         "parameters": {str(name): _moments(values) for name, values in tree["posterior"].data_vars.items()},
-        "figures": {name: _digest(*parts) for name, parts in _behind(tree).items()},
+        "figures": {
+            name: {"sha256": _digest(*parts), "parts": [[float(p.mean()), float(p.std())] for p in parts]}
+            for name, parts in _behind(tree).items()
+        },
         "report": {"sha256": _text_digest(page), "pictures": _sizes(page)},
     }
 
@@ -115,8 +137,8 @@ def _behind(tree: Any) -> dict[str, list[FloatArray]]:
     draws = [np.ravel(tree[group][name]) for group in ("posterior", "prior") for name in names]
     found = {"marginals": draws} | ({"pairs": draws} if len(names) > 1 else {})
     if "observed_data" in tree.children:
-        checked = [np.ravel(tree[group]["summary"]) for group in ("posterior_predictive", "observed_data")]
-        found["check"] = checked
+        again, seen = tree["posterior_predictive"]["summary"].values[0], tree["observed_data"]["summary"].values
+        found["check"] = [*again.T, *seen[:, None]]
     return found
 
 
@@ -174,42 +196,54 @@ def compare(record: Mapping[str, Any], made: Results | None) -> Agreement:
 
 def _numbers(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[int, str]:
     """Return 2 where draws are the same, 1 where moments agree, 0 where they do not; and that in words."""
-    if there["figures"]["marginals"] == here["figures"]["marginals"]:
+    if _same_draws(there, here):
         return 2, "The draws of the posterior are the same, to the last digit."
     if (there["method"], set(there["parameters"])) != (here["method"], set(here["parameters"])):
         return 0, f"The posterior was made by {there['method']} there and by {here['method']} here: it does not agree."
-    off = {name: _off(old, here["parameters"][name], there, here) for name, old in there["parameters"].items()}
+    share = math.sqrt(1.0 / max(there["effective"], 1.0) + 1.0 / max(here["effective"], 1.0))
+    pairs = {name: (_pair(old), _pair(here["parameters"][name])) for name, old in there["parameters"].items()}
+    off = {name: _off(*pair) / (ROUNDING + ERRORS * share) for name, pair in pairs.items()}
     worst = max(off, key=lambda name: off[name])
-    if off[worst] > 1.0:
+    if not off[worst] <= 1.0:
         return 0, f"The posterior does not agree: {worst} is {off[worst]:.1f} times as far off as is allowed."
     return 1, (
-        f"The posterior agrees within {ROUNDING:g} of its spread and {ERRORS:g} standard errors of two runs "
-        f"(furthest: {worst}, {off[worst]:.2g} of that)."
+        f"The posterior agrees within {ERRORS:g} standard errors of two runs (furthest: {worst}, {off[worst]:.2g} of "
+        "that)."
     )
 
 
-def _off(old: Mapping[str, float], new: Mapping[str, float], there: Any, here: Any) -> float:
-    """Return how far mean and spread are off, in units of what is allowed."""
-    share = math.sqrt(1.0 / max(there["effective"], 1.0) + 1.0 / max(here["effective"], 1.0))
-    allowed = max(old["sd"], new["sd"]) * (ROUNDING + ERRORS * share)
-    gap = max(abs(old["mean"] - new["mean"]), abs(old["sd"] - new["sd"]))
-    return gap / allowed if allowed > 0 else (0.0 if gap == 0 else math.inf)
+def _same_draws(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    return bool(there["figures"]["marginals"]["sha256"] == here["figures"]["marginals"]["sha256"])
+
+
+def _pair(moments: Mapping[str, float]) -> tuple[float, float]:
+    return moments["mean"], moments["sd"]
+
+
+def _off(old: Sequence[float], new: Sequence[float]) -> float:
+    """Return how far two pairs of mean and spread are apart, in spreads."""
+    gap, spread = max(abs(old[0] - new[0]), abs(old[1] - new[1])), max(old[1], new[1])
+    return gap / spread if spread > 0 else gap / max(abs(old[0]), 1e-300)
 
 
 def _figures(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[int, str]:
-    if set(there["figures"]) != set(here["figures"]):
+    old, new = there["figures"], here["figures"]
+    if {name: len(one["parts"]) for name, one in old.items()} != {n: len(one["parts"]) for n, one in new.items()}:
         return 0, "There are other figures than were recorded."
-    same = [name for name, digest in there["figures"].items() if here["figures"][name] == digest]
-    if len(same) == len(there["figures"]):
-        return 2, f"The figures ({', '.join(same)}) show the same numbers."
-    return 1, "The figures show the numbers that were made here, which are not the same to the last digit."
+    names = ", ".join(old)
+    if all(new[name]["sha256"] == one["sha256"] for name, one in old.items()):
+        return 2, f"The figures ({names}) show the same numbers."
+    apart = [_off(a, b) for name, one in old.items() for a, b in zip(one["parts"], new[name]["parts"], strict=True)]
+    if max(apart) <= ROUNDING:
+        return 1, f"The figures ({names}) show the same numbers within {ROUNDING:g} of their spread."
+    if _same_draws(there, here):
+        return 0, f"The figures ({names}) do not show the same numbers."
+    return 1, f"The figures ({names}) show what was made here, of other draws."
 
 
 def _page(there: Mapping[str, Any], here: Mapping[str, Any], other_versions: bool) -> tuple[int, str]:
-    if len(there["report"]["pictures"]) != len(here["report"]["pictures"]) and not other_versions:
-        return 0, "The report has another number of pictures."
     if there["report"]["sha256"] == here["report"]["sha256"]:
         return 2, "The report says the same, word for word."
-    if other_versions or there["figures"]["marginals"] != here["figures"]["marginals"]:
-        return 1, "The report has other words, as other versions or other draws have."
+    if other_versions or there["figures"] != here["figures"]:
+        return 1, "The report has other words, as other versions or other digits have."
     return 0, "The report does not say the same."
