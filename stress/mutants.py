@@ -68,6 +68,8 @@ AREAS = {
         "class or changed or touch or weakest or by_hand or power or attained or other_noise",
     ),
     "size": ("private_size", ""),
+    "signatures": ("signatures", "every_number or another_key or without_the_library"),
+    "evidence": ("evidence", "private_size or no_secret"),
     "totals": ("totals", ""),
     "outsiders": ("outsiders", ""),
     "ledger": ("ledger", "tenth or budget or charge or request or signed or found or anchor or rules"),

@@ -58,6 +58,11 @@ QUICK = {
         "test_chords.py::test_where_the_work_ends_a_bound_stands_for_the_rest",
     ],
     "errors": ["test_ledger.py::test_errors_are_ours"],
+    "evidence": [
+        "test_signatures.py::test_every_number_and_every_word_counts",
+        "test_signatures.py::test_what_another_key_signed_is_somebody_elses",
+        "test_evidence.py::test_a_private_size_is_on_no_page",
+    ],
     "experiments": [
         "test_guarantee.py::test_pure_noise_spends_no_delta",
         "test_public_release.py::test_it_says_everywhere_that_it_protects_nobody",

@@ -484,6 +484,17 @@ def test_the_commands_of_an_owner(books, release, state, tmp_path):
     assert (old.exit_code, "not signed" in old.stdout) == (1, True)
 
 
+def test_the_example_of_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    section = (ROOT / "docs" / "owners.md").read_text().partition("## Evidence\n")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    exec(code, {})
+    files = {path.name for path in (tmp_path / "evidence").iterdir()}
+    rows = re.findall(r"^\| (\S+\.\w[^|]*) \|", section, re.MULTILINE)
+    named = {name for row in rows for name in row.split(", ")}
+    assert named - {"plan.json", "audit.json"} == files - {"bank", "release.json"}
+
+
 def test_the_digests_of_the_proofs_are_those_of_the_files():
     assert proofs()["sha256"] == digests_of_proofs()
 
