@@ -142,9 +142,9 @@ def _actions(
     return [
         request,
         _assess("check", _CHECK, whole, done=signed),
-        _assess("validation", _VALIDATE, _validation(audit, files), done=audit is None or audit["verdict"] == "pass"),
+        _assess("validation", _VALIDATE, _validation(audit, account), done=_validated(audit, account)),
         _assess("sign-off", _SIGN_OFF, _sign_off(account, told), done=bool(_approver(account, told))),
-        _assess("disclosure", _DISCLOSE, _disclosure(release), done=not release.seeded),
+        _assess("disclosure", _DISCLOSE, _disclosure(release, account), done=account is not None),
     ]
 
 
@@ -163,12 +163,18 @@ def _assess(name: str, kind: str, about: Node, *, done: bool) -> Node:
     }
 
 
-def _validation(audit: Mapping[str, Any] | None, files: set[str]) -> Node:
-    if audit is None:
-        said = "Mechanism, bank and settings were admitted by public facts alone, before the charge"
-        return {"name": said, "agent": _to("#software"), "instrument": _to(_PROFILE)}
-    said = f"Audit of {json.dumps(audit.get('mechanism'))}: {audit['verdict']}"
-    return {"name": said, "agent": _to("#software"), "instrument": _to("audit.json" if "audit.json" in files else "./")}
+def _validated(audit: Mapping[str, Any] | None, account: Account | None) -> bool:
+    return account is not None if audit is None else audit["verdict"] == "pass"
+
+
+def _validation(audit: Mapping[str, Any] | None, account: Account | None) -> Node:
+    if audit is not None:
+        said = f"Audit of {json.dumps(audit.get('mechanism'))}: {audit['verdict']}"
+        return {"name": said, "agent": _to("#software"), "instrument": _to("audit.json")}
+    said = "Mechanism, bank and settings were admitted by public facts alone, before the charge"
+    if account is None:
+        said = "Waits for the owner, whose ledger was not at hand"
+    return {"name": said, "agent": _to("#software"), "instrument": _to(_PROFILE)}
 
 
 def _sign_off(account: Account | None, told: Told) -> Node:
@@ -180,11 +186,14 @@ def _sign_off(account: Account | None, told: Told) -> Node:
     return {"name": said, "agent": _to("#approver"), **times}
 
 
-def _disclosure(release: Release) -> Node:
-    said = parameters_in_words(release.guarantee.epsilon, release.guarantee.delta)
+def _disclosure(release: Release, account: Account | None) -> Node:
+    loss = parameters_in_words(release.guarantee.epsilon, release.guarantee.delta)
+    said = f"What left is differentially private ({loss}) and was charged to the ledger"
+    if account is None:
+        said = f"Waits for the owner: by its own word the release is differentially private ({loss})"
     if release.seeded:
-        return {"name": "None: the noise is seeded, for public data alone", "agent": _to("#software")}
-    return {"name": f"What left is differentially private ({said}) and was charged", "agent": _to("#software")}
+        said = "None: the noise is seeded, for public data alone"
+    return {"name": said, "agent": _to("#software")}
 
 
 def _safe(name: str, value: str) -> Node:

@@ -77,7 +77,7 @@ def _variant(release: Release) -> dict[str, Any]:
     open_facts = ["the names of columns and their public bounds", "the model, its prior and the bank"]
     return {
         "variant_name": "Approximate DP" if release.guarantee.delta else "Pure DP",
-        "data_domain": "tables of records with numeric columns, clipped to bounds that were public beforehand",
+        "data_domain": "tables of records with numeric columns; what one of them can do is bounded by public settings",
         "unprotected_quantities": "; ".join(
             [*(["the number of records"] if unit.size_is_public else []), *open_facts, "what holds for the population"]
         ),
@@ -162,7 +162,9 @@ def _implementation(release: Release, told: Told, plan: Plan | None) -> dict[str
         "sensitivity": f"{guarantee.sensitivity:.6g}. {guarantee.describe_basis()}",
         "floating_point": _ROUNDING[guarantee.basis],
         "timing": _TIMING,
-        "preprocessing_and_hyperparameter_tuning": "on simulations alone, before any record was looked at",
+        "preprocessing_and_hyperparameter_tuning": to_fill("the modeler", "how mechanism and settings were chosen")
+        if plan is None
+        else f"mechanism and settings were chosen on {plan.truths} simulated datasets, by a plan that saw no record",
         "justification": to_fill("the owner", "why these parameters"),
         "utility": _utility(plan),
         "versions": ", ".join(f"{name} {version}" for name, version in here.items()),

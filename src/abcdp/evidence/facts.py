@@ -111,7 +111,7 @@ def account_of(release: Release, ledger: Any) -> Account:
         number=results.index(stored.seq) + 1,
         count=len(results),
         asked_by=next((one.actor for one in own if one.kind == "reserved"), charged.actor),
-        purpose=str(charged.values().get("purpose", "")),
+        purpose=next((str(said) for one in reversed(own) if (said := one.values().get("purpose"))), ""),
         approved_by=next((one.actor for one in own if one.kind == "approved"), ""),
         charged_at=charged.time,
         stored_at=stored.time,
@@ -144,7 +144,8 @@ def _by(topped: Entry) -> str:
 def _public(entry: Entry) -> dict[str, Any]:
     """Return what may be shown of an entry: its content is chosen here name by name, and its code is left out."""
     epsilon, delta = entry.amount.texts()
-    amounts = {"epsilon": epsilon, "delta": delta, "rho": entry.amount.rho_text()} if entry.kind == "charged" else {}
+    costs = entry.kind in ("charged", "reserved")
+    amounts = {"epsilon": epsilon, "delta": delta, "rho": entry.amount.rho_text()} if costs else {}
     said = {name: entry.values()[name] for name in ("purpose", "leaves", "left") if entry.values().get(name)}
     return {
         "seq": entry.seq,
