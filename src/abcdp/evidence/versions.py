@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
-from importlib import metadata, resources
 from typing import Any
 
 from abcdp._common.version import __version__
@@ -14,6 +12,9 @@ _PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "xarray", "arviz-base", "open
 
 def versions() -> dict[str, str]:
     """Return the versions of what runs here."""
+    import platform
+    from importlib import metadata
+
     found = {"abcdp": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in _PACKAGES:
         try:
@@ -28,5 +29,7 @@ def proofs() -> dict[str, Any]:
 
     An installed package has the digests and not the files: these are in its source, where a test compares both.
     """
+    from importlib import resources
+
     text = resources.files("abcdp.evidence").joinpath("proofs.json").read_text(encoding="utf-8")
     return {"software": f"abcdp {__version__}", "sha256": json.loads(text)}
