@@ -25,7 +25,7 @@ from abcdp.evidence import Told, reproduce, sign_page, write_evidence
 from abcdp.evidence.entry import to_yaml, upwards
 from abcdp.evidence.facts import account_of, size_in_words
 from abcdp.evidence.methods import methods_of
-from abcdp.evidence.numbers import released_numbers
+from abcdp.evidence.numbers import _of_table, released_numbers
 from abcdp.evidence.record import ERRORS, Results, compare, read_record
 from abcdp.evidence.versions import proofs
 from abcdp.experiments.public import public_release
@@ -343,6 +343,14 @@ def test_numbers_have_names_and_the_units_of_their_columns(bank, release):
     assert float(plain.rows[1][1]) == pytest.approx(summary.centre[1], rel=1e-5)
     assert float(named.rows[1][1]) == pytest.approx(summary.centre[1] / 2, rel=1e-5)
     assert float(named.rows[1][2]) == pytest.approx(math.sqrt(summary.variances[1]) / 2, rel=1e-2)
+    table = abcdp.Table({"age": (10, 110), "ward": ["A", "B"], "dose": (0, 8)}, moments=2, missing=["dose"])
+    names, lines = _of_table(table)
+    records = np.array([[30.0, 1.0, 2.0], [60.0, 0.0, 4.0], [90.0, 1.0, np.nan]])
+    found = dict(zip(names, table.record_features(records).mean(axis=0), strict=True))
+    slope, start = dict(zip(names, lines, strict=True))["mean of age"]
+    assert slope * found["mean of age"] + start == pytest.approx(60.0)
+    assert found["share of ward=B"] == pytest.approx(2 / 3)
+    assert "dose, scaled" in names  # an empty cell counts as the middle: no mean of the doses
     drawn = public_release(bank, RECORDS[:200], abcdp.Nearest(epsilon=1.0, accept=3), unit=abcdp.Unit(), seed=1)
     assert released_numbers(drawn).head == ("draw of the bank", *bank.parameters)
     assert len(released_numbers(drawn).rows) == 3

@@ -119,7 +119,8 @@ def posterior(
     -------
     An :class:`xarray.DataTree` with the groups ``posterior`` (one variable per parameter), ``prior`` (draws of the
     bank), ``sample_stats`` (the bank's row of each draw), and in its attributes the guarantee, ``method``, ``rung``,
-    ``trusted`` and ``reasons`` (what speaks against it, empty where nothing does), ``effective_sample_size`` (how many
+    ``trusted`` and ``reasons`` (what speaks against it, empty where nothing does), ``release_digest`` and
+    ``bank_digest`` (what it was made of), ``effective_sample_size`` (how many
     independent draws of what the method aims at these are worth) and what else the method knows of itself. The
     draws are independent: use ``arviz.summary(kind="stats")``.
 
