@@ -249,6 +249,8 @@ def test_no_secret_and_no_commitment_is_in_any_file(state, books, release, tmp_p
     }
     assert all(set(one) <= allowed for one in excerpt)
     assert (excerpt[0]["epsilon"], excerpt[0]["actor"]) == ("0.5", "ada")
+    hours = [one.time[len("2024-01-08") :] for one in entries]  # what a run took is in no file
+    assert not any(hour in text for name, text in texts(folder).items() for hour in hours), "a time of day"
 
 
 def test_a_private_size_is_on_no_page(bank, books, tmp_path):

@@ -143,8 +143,7 @@ def _accounting(release: Release, account: Account | None) -> dict[str, Any]:
     summed = rho if account.dataset.accounting == "rho" else "sums of epsilons and of deltas"
     return {
         "composition": f"{summed}, charged before anything is computed",
-        "budget": f"{account.total} for these records over all who ever ask; {account.left_now} left "
-        f"({account.as_of[:10]})",
+        "budget": f"{account.total} for these records over all who ever ask; {account.left_now} left ({account.as_of})",
         "post_processing": _POST,
     }
 

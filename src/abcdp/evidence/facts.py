@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from abcdp.ledger.chain import Entry
 
 
+_DAY = len("2024-01-08")  # of a time: how long a run took is nobody's business
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """What only people know, as they say it; what nobody says is marked as to be filled in, and by whom.
@@ -113,13 +116,13 @@ def account_of(release: Release, ledger: Any) -> Account:
         asked_by=next((one.actor for one in own if one.kind == "reserved"), charged.actor),
         purpose=next((str(said) for one in reversed(own) if (said := one.values().get("purpose"))), ""),
         approved_by=next((one.actor for one in own if one.kind == "approved"), ""),
-        charged_at=charged.time,
-        stored_at=stored.time,
+        charged_at=charged.time[:_DAY],
+        stored_at=stored.time[:_DAY],
         together=_together(dataset, charged),
         total=_amount(history[-1].state_after().budget),
         left=left,
         left_now=left_now,
-        as_of=history[-1].time,
+        as_of=history[-1].time[:_DAY],
     )
 
 
@@ -149,7 +152,7 @@ def _public(entry: Entry) -> dict[str, Any]:
     said = {name: entry.values()[name] for name in ("purpose", "leaves", "left") if entry.values().get(name)}
     return {
         "seq": entry.seq,
-        "time": entry.time,
+        "time": entry.time[:_DAY],
         "actor": entry.actor,
         "kind": entry.kind,
         **amounts,
