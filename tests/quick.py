@@ -131,6 +131,11 @@ QUICK = {
         "test_top_up_noise.py::test_the_law_is_that_of_the_smaller_noise_given_the_old_in_fractions",
         "test_rounded_gaussian.py::test_draws_are_those_of_the_slow_literal_sampler",
     ],
+    "service": [
+        "test_client.py::test_a_lost_answer_asks_nothing_twice",
+        "test_client.py::test_no_key_is_shown",
+        "test_notices.py::test_steps_whose_time_is_private_are_told_to_nobody",
+    ],
     "simulation": [
         "test_bank.py::test_summaries_are_those_of_the_simulated_data",
         "test_scale_executors.py::test_things_that_are_no_executor_are_named",

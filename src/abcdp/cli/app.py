@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._common.version import __version__
-from abcdp.cli import calibration, ledger, paper, posterior, private, public, trust
+from abcdp.cli import calibration, ledger, paper, posterior, private, public, remote, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -39,5 +39,6 @@ calibration.join(app)
 private.join(app)
 posterior.join(app)
 ledger.join(app)
+remote.join(app)
 trust.join(app)
 paper.join(app)
