@@ -108,7 +108,7 @@ OFFENDERS = {
         ["abcdp.owner.requests -> abcdp.releases.runs", "abcdp.cli.private -> abcdp.releases.runs"],
     ),
     "a new module at the top has no place": ({"helper.py": "import math"}, {"rooms"}, ["- abcdp.helper"]),
-    "a new room has no place": ({"annex.py": "from abcdp.errors import AbcdpError"}, {"rooms"}, ["- abcdp.annex"]),
+    "a new room has no place": ({"parlour.py": "from abcdp.errors import AbcdpError"}, {"rooms"}, ["- abcdp.parlour"]),
     "the client looks into the ledger and the rest of the server": (
         {
             "service/sending.py": "from abcdp.ledger import Ledger",
