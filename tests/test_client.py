@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 import abcdp
+from abcdp.cli import remote
 from abcdp.errors import AbcdpError, BankError, ClientMissingError, MechanismError, ReleaseError, ServerError
 from abcdp.service import connection, sending
 
@@ -368,7 +369,8 @@ def test_datasets_of_one_name_at_two_owners_are_two(wire):
 
 
 def run(tmp_path, *words, **environment):
-    known = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]} | environment
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    known = {"HOME": str(tmp_path)} | kept | environment
     program = str(Path(sys.executable).parent / "abcdp")
     return subprocess.run([program, "remote", *words], env=known, capture_output=True, text=True, cwd=tmp_path)
 
@@ -386,9 +388,20 @@ def test_commands_say_what_is_missing(tmp_path):
     assert done.returncode == 2
     assert "chmod 600" in done.stderr
     login.chmod(0o600)
-    done = run(tmp_path, "status", "--server", URL, ABCDP_LOGIN=str(login))
-    assert "there is no key" in done.stderr  # that of another server is not sent to this one
     login.write_text("{")
     done = run(tmp_path, "status", ABCDP_LOGIN=str(login))
     assert "log in again" in done.stderr
     assert KEY not in done.stderr
+
+
+def test_the_key_of_one_server_is_not_sent_to_another(wire, tmp_path, monkeypatch):
+    login = tmp_path / "login.json"
+    login.write_text(json.dumps({"server": URL, "key": KEY, "verify": None}))
+    login.chmod(0o600)
+    monkeypatch.setenv("ABCDP_LOGIN", str(login))
+    monkeypatch.delenv("ABCDP_KEY", raising=False)
+    remote._client(None, None, None).dataset("x")
+    remote._client(URL, None, None).dataset("x")
+    assert {call.headers["Authorization"] for call in wire.calls} == {f"Bearer {KEY}"}
+    with pytest.raises(ServerError, match="there is no key"):
+        remote._client("http://127.0.0.1:9", None, None)

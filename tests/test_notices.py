@@ -8,13 +8,14 @@ import http.server
 import json
 import logging
 import re
+import smtplib
 import socketserver
 import threading
 import time
 
 import pytest
 
-from abcdp.service.notices import SIGNATURE, TOLD, Mail, Notice, Notices, WebHook, signature
+from abcdp.service.notices import SIGNATURE, TOLD, Mail, Notice, Notices, Watch, WebHook, signature
 
 SECRET = "both sides know this"
 ID = "ab" * 16
@@ -100,6 +101,16 @@ def test_mail_says_one_line_and_nothing_can_be_slipped_into_its_head():
     )
 
 
+def test_a_password_is_sent_over_no_open_connection():
+    with listening(MailBox, socketserver.ThreadingTCPServer) as server:
+        port = server.server_address[1]
+        mail = Mail("127.0.0.1", "a@b.example", ("c@d.example",), port=port, user="me", password=SECRET, tls=False)
+        with pytest.raises(smtplib.SMTPException, match="STARTTLS"):
+            mail.send(Notice(ID, "clinic", "visible"))
+    assert server.got == []
+    assert SECRET not in repr(mail)
+
+
 @pytest.mark.parametrize("state", ["draft", "charged", "stored", "noised", ""])
 def test_steps_whose_time_is_private_are_told_to_nobody(state):
     with listening(Hook) as server:
@@ -139,3 +150,36 @@ def test_a_receiver_that_hangs_blocks_nobody():
     assert time.monotonic() - start < 2
     release.set()
     notices.close()
+
+
+def test_a_watch_tells_each_change_once_and_nothing_old():
+    states = {"a": ("clinic", "submitted"), "b": ("ward", "approved")}
+    with listening(Hook) as server:
+        watch = Watch(lambda: states, Notices([hook_of(server)]))
+        watch.look()
+        for state in ("approved", "approved", "charged", "stored", "visible"):
+            states |= {"a": ("clinic", state)}
+            watch.look()
+        states |= {"c": ("clinic", "submitted")}
+        watch.look()
+        watch.stop()
+    told = [json.loads(body) for _, _, body in server.got]
+    assert [(one["request"], one["state"]) for one in told] == [("a", "approved"), ("a", "visible"), ("c", "submitted")]
+
+
+def test_a_watch_goes_on_after_a_look_that_failed(caplog):
+    looked, answers = threading.Event(), [{}, OSError("a private place"), {"a": ("clinic", "approved")}]
+
+    def states():
+        answer = answers.pop(0) if answers else looked.set() or {}
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with listening(Hook) as server, caplog.at_level(logging.WARNING):
+        watch = Watch(states, Notices([hook_of(server)]))
+        watch.start(0.01)
+        assert looked.wait(10)
+        watch.stop()
+    assert [json.loads(body)["request"] for _, _, body in server.got] == ["a"]
+    assert caplog.messages == ["requests could not be looked at for notices (OSError)"]

@@ -17,7 +17,7 @@ import smtplib
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ SIGNATURE = "Abcdp-Signature"
 _LOG = logging.getLogger(__name__)
 _WAITING = 1000  # notices that wait at most: those beyond are lost, which is logged
 _PATIENCE = 10.0  # seconds that a receiver may take
+_EVERY = 2.0  # seconds between looks at requests
 _PAUSES = (1.0, 5.0)  # seconds before a receiver is tried again
 
 
@@ -155,6 +156,42 @@ class Notices:
                     _LOG.warning("a notice to %s failed (%s)", receiver.name, type(error).__name__)
                     return
                 self._pause(pause)
+
+
+class Watch:
+    """Looks at where requests stand, again and again, and tells what changed since it began.
+
+    `states` returns the dataset and the state of every request; a look that fails is logged, and the next one follows.
+    """
+
+    def __init__(self, states: Callable[[], Mapping[str, tuple[str, str]]], notices: Notices) -> None:
+        self._states, self._notices = states, notices
+        self._known = dict(states())
+        self._stopped = threading.Event()
+
+    def look(self) -> None:
+        """Tell what changed since the last look."""
+        for request, (dataset, state) in self._states().items():
+            if self._known.get(request) != (dataset, state):
+                self._known[request] = dataset, state
+                self._notices.tell(request, dataset, state)
+
+    def start(self, seconds: float = _EVERY) -> None:
+        """Look every so many seconds, from a thread of its own, until stopped."""
+
+        def work() -> None:
+            while not self._stopped.wait(seconds):
+                try:
+                    self.look()
+                except Exception as error:  # whatever it is, the server goes on
+                    _LOG.warning("requests could not be looked at for notices (%s)", type(error).__name__)
+
+        threading.Thread(target=work, name="watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more, and send what waits."""
+        self._stopped.set()
+        self._notices.close()
 
 
 def signature(secret: str, body: bytes) -> str:
