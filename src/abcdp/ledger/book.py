@@ -358,6 +358,12 @@ class Ledger:
             chain.last_entries()
             self._check_not_older(chain, seen)
 
+    def check_open(self) -> None:
+        """Raise :class:`LedgerClosed` where the ledger is older than its anchor: a quick look, not :meth:`verify`."""
+        seen = self._journal.last()
+        with self._reading() as chain:
+            self._check_not_older(chain, seen)
+
     def head(self) -> Anchor:
         """Return the last entry and what was spent: export it, to notice elsewhere that a backup was restored."""
         with self._reading() as chain:
