@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._common.version import __version__
-from abcdp.cli import calibration, ledger, paper, posterior, private, public, remote, trust
+from abcdp.cli import calibration, ledger, owner, paper, posterior, private, public, remote, serve, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -42,3 +42,5 @@ ledger.join(app)
 remote.join(app)
 trust.join(app)
 paper.join(app)
+serve.join(app)
+owner.join(app)

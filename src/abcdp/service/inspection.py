@@ -22,6 +22,7 @@ from abcdp.service.settings import Limits
 
 _LONGEST_REASON = 500
 _OPEN_FILES = 64
+_GRACE = 5.0  # seconds beyond those of the processor, for a machine that is busy
 # what the program gets of the environment: where Python and its libraries are, and nothing else
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 
@@ -65,7 +66,7 @@ def run_limited(module: str, line: str, seconds: float) -> Any:
                 stderr=subprocess.DEVNULL,
                 env=environment,
                 cwd=empty,
-                timeout=seconds + 5,
+                timeout=seconds + _GRACE,
                 check=False,
             )
             return json.loads(done.stdout) if done.returncode == 0 else None

@@ -63,10 +63,9 @@ def open_office(settings: Settings, *, forks: bool = False) -> Office:
 class LedgerTrail:
     """Writes notes about accounts, roles and keys into the ledger."""
 
-    def __init__(self, ledger: Any) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def note(self, what: str, *, actor: str, body: dict[str, Any]) -> None:
         """Write a note for good."""
-        if hasattr(self._ledger, "note"):  # until the ledger takes notes
-            self._ledger.note(what, body, actor=actor)
+        self._ledger.note(what, body, actor=actor)

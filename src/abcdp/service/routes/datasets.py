@@ -89,7 +89,7 @@ def register(body: NewDataset, account: Acting, office: Here) -> dict[str, Any]:
     said = body.model_dump(exclude={"rules"}) | {"epsilon": str(body.epsilon), "delta": str(body.delta)}
     office.desk.register(account, Registration(**said))
     if rules is not None:
-        _book(office).set_rules(body.name, rules, actor=account.id)
+        office.ledger.set_rules(body.name, rules, actor=account.id)
     return _public(office, office.ledger.dataset(body.name))
 
 
@@ -98,7 +98,7 @@ def set_rules(name: str, body: dict[str, Any], account: Acting, office: Here) ->
     """Set what a dataset allows, from now on: for administrators."""
     needs(account, ADMINISTRATOR)
     _found(office, account, name)
-    _book(office).set_rules(name, DatasetRules.from_json(body), actor=account.id)
+    office.ledger.set_rules(name, DatasetRules.from_json(body), actor=account.id)
     return _public(office, office.ledger.dataset(name))
 
 
@@ -181,7 +181,7 @@ def _public(office: Office, entry: Dataset) -> dict[str, Any]:
         "total": {name: amount_text(value) for name, value in total.items()},
         "left": {name: amount_text(value) for name, value in left.items()},
         "closed": entry.closed,
-        "rules": _book(office).rules(entry.name).to_json() if hasattr(office.ledger, "rules") else {},
+        "rules": office.ledger.rules(entry.name).to_json(),
     }
 
 
@@ -192,7 +192,3 @@ def amount_text(value: Fraction) -> str:
         return f"{float(value):.15g}"
     digits = f"{scaled.numerator:019d}"
     return f"{digits[:-18]}.{digits[-18:]}".rstrip("0").rstrip(".")
-
-
-def _book(office: Office) -> Any:
-    return office.ledger  # until the ledger keeps rules
