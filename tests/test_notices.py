@@ -15,7 +15,9 @@ import time
 
 import pytest
 
-from abcdp.service.notices import SIGNATURE, TOLD, Mail, Notice, Notices, Watch, WebHook, signature
+from abcdp.service.notices import SIGNATURE, TOLD, Mail, Notice, Notices, Watch, WebHook, receivers, signature
+from abcdp.service.settings import Notices as Said
+from abcdp.service.settings import SettingsError
 
 SECRET = "both sides know this"
 ID = "ab" * 16
@@ -183,3 +185,30 @@ def test_a_watch_goes_on_after_a_look_that_failed(caplog):
         watch.stop()
     assert [json.loads(body)["request"] for _, _, body in server.got] == ["a"]
     assert caplog.messages == ["requests could not be looked at for notices (OSError)"]
+
+
+def test_receivers_are_those_of_the_settings(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text(f"{SECRET}\n")
+    secret.chmod(0o600)
+    hook = {"webhook": "https://chat.example.org/x", "webhook_secret": str(secret)}
+    mail = {"smtp": "mail.example.org:587", "sender": "a@b.example", "to": ("c@d.example",)}
+    password = {"smtp_user": "me", "smtp_password": str(secret)}
+    assert receivers(Said()) == []
+    assert receivers(Said(**hook, **mail, **password)) == [
+        WebHook("https://chat.example.org/x", SECRET),
+        Mail("mail.example.org", "a@b.example", ("c@d.example",), 587, "me", SECRET),
+    ]
+    wrong = [
+        (hook | {"webhook": "chat.example.org"}, "notices.webhook:"),
+        (hook | {"webhook_secret": ""}, "notices.webhook_secret:"),
+        (mail | {"smtp": "mail.example.org"}, "notices.smtp:"),
+        (mail | {"to": ()}, "notices.to"),
+        (mail | {"smtp_user": "me"}, "notices.smtp_password:"),
+    ]
+    for said, word in wrong:
+        with pytest.raises(SettingsError, match=word):
+            receivers(Said(**said))
+    secret.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        receivers(Said(**hook))

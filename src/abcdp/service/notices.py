@@ -12,6 +12,7 @@ import hmac
 import http.client
 import json
 import logging
+import os
 import queue
 import smtplib
 import ssl
@@ -22,11 +23,16 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from urllib.parse import urlsplit
 
+from abcdp._common.files import open_regular
 from abcdp._common.text import harmless
+from abcdp.errors import StorageError
+from abcdp.service.settings import Notices as Said
+from abcdp.service.settings import SettingsError
 
 TOLD = frozenset({"submitted", "approved", "refused", "withdrawn", "expired", "visible", "burnt"})
 SIGNATURE = "Abcdp-Signature"
 _LOG = logging.getLogger(__name__)
+_LONGEST_SECRET = 1 << 10
 _WAITING = 1000  # notices that wait at most: those beyond are lost, which is logged
 _PATIENCE = 10.0  # seconds that a receiver may take
 _EVERY = 2.0  # seconds between looks at requests
@@ -192,6 +198,37 @@ class Watch:
         """Look no more, and send what waits."""
         self._stopped.set()
         self._notices.close()
+
+
+def receivers(said: Said) -> list[WebHook | Mail]:
+    """Return who is told, as the settings say; raise where they cannot be."""
+    found: list[WebHook | Mail] = []
+    if said.webhook:
+        parts = urlsplit(said.webhook)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SettingsError("notices.webhook: an address that begins with https:// or http://.")
+        found.append(WebHook(said.webhook, _secret("webhook_secret", said.webhook_secret)))
+    if said.smtp:
+        host, _, port = said.smtp.rpartition(":")
+        if not host or not port.isdigit() or not said.sender or not said.to:
+            raise SettingsError('notices.smtp: write "host:port", and say notices.sender and notices.to as well.')
+        password = _secret("smtp_password", said.smtp_password) if said.smtp_user else ""
+        found.append(Mail(host, said.sender, said.to, int(port), said.smtp_user, password, said.smtp_tls))
+    return found
+
+
+def _secret(name: str, place: str) -> str:
+    """Return the text of a file that nobody else may read."""
+    try:
+        with open_regular(place) as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise SettingsError(f"notices.{name}: others may read {place}; run: chmod 600 {place}")
+            found = file.read(_LONGEST_SECRET).decode().strip()
+    except (OSError, StorageError, UnicodeDecodeError):
+        found = ""
+    if not found:
+        raise SettingsError(f"notices.{name}: name a file that holds it, of mode 0600.")
+    return found
 
 
 def signature(secret: str, body: bytes) -> str:

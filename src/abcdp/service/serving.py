@@ -9,20 +9,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from abcdp.service.accounts import ALL, AUDITOR, Account
 from abcdp.service.app import create_app
 from abcdp.service.logs import LOG, set_up
-from abcdp.service.office import open_office
+from abcdp.service.notices import Notices, Watch, receivers
+from abcdp.service.office import Office, open_office
 from abcdp.service.settings import Settings, check_listen
 
 _PAUSES = (0.5, 60.0)  # seconds before a worker is started again: at first, and at most
 _STEADY = 60.0  # seconds after which a worker that ends is started as if for the first time
 _KEEP_ALIVE = 20
+_OBSERVER = Account(id="notices", name="notices", roles=frozenset({(AUDITOR, ALL)}))  # sees all, and does nothing
 
 
 class Supervisor:
@@ -79,17 +83,28 @@ def serve(settings: Settings, *, worker: bool = True, ready: Callable[[str], Non
     """Serve until told to stop; `ready` is called with the address once somebody can call."""
     set_up()
     check_listen(settings.listen)
+    told = receivers(settings.notices)
     office = open_office(settings)
+    watch = Watch(partial(_states, office), Notices(told)) if told else None
     supervisor = Supervisor(worker_command(settings))
     app = create_app(office, worker_runs=supervisor.runs)
     server = Server(configured(app, settings), ready)
     if worker:
         supervisor.start()
+    if watch is not None:
+        watch.start()
     try:
         server.run()
     finally:
+        if watch is not None:
+            watch.stop()
         supervisor.stop()
         office.close()
+
+
+def _states(office: Office) -> dict[str, tuple[str, str]]:
+    """Return the dataset and the state of every request, as the owner's side sees them."""
+    return {view.id: (view.dataset, view.state) for view in office.desk.requests(_OBSERVER)}
 
 
 def configured(app: Any, settings: Settings) -> uvicorn.Config:
