@@ -282,6 +282,8 @@ def release(
     records = read_records(data, said, registered)
     check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
+    if admitted.earlier is not None and not answered and reservation is None:  # whose price is held already
+        book.check_budget(dataset, admitted.price)  # what cannot be paid for computes nothing
     hidden = None if answered else _same_integers(book, bank, records, admitted)
 
     _reached("before the charge")
@@ -440,7 +442,6 @@ def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: Adm
     """
     if admitted.earlier is None:
         return None
-    book.check_budget(admitted.entry.name, admitted.price)  # what cannot be paid for computes nothing
     hidden = execute.hidden_integers(bank, records, admitted.calibration)
     book.check_integers(admitted.earlier, hidden.tolist())
     return hidden

@@ -67,6 +67,7 @@ class Request:
         """Return where it stands, in words."""
         reason = self.values.get("reason")
         said = _SAID.get(self.state, f"is {self.state}")
+        said = "stays a draft" if reason and self.state == "draft" else said
         return f"request {self.id} of dataset {self.values.get('dataset')!r} {said}{f': {reason}' if reason else '.'}"
 
     def __repr__(self) -> str:

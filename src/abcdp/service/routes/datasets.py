@@ -85,9 +85,9 @@ def register(body: NewDataset, account: Acting, office: Here) -> dict[str, Any]:
     if any(entry.name == body.name for entry in office.ledger.datasets()):
         raise Conflict(f"dataset {body.name!r} is registered already; its budget can be lowered, never raised.")
     rules = DatasetRules.from_json(body.rules) if body.rules is not None else None
-    office.records.set(body.name, body.file)
+    place = office.records.set(body.name, body.file)
     said = body.model_dump(exclude={"rules"}) | {"epsilon": str(body.epsilon), "delta": str(body.delta)}
-    office.desk.register(account, Registration(**said))
+    office.desk.register(account, Registration(**said | {"file": str(place)}))
     if rules is not None:
         office.ledger.set_rules(body.name, rules, actor=account.id)
     return _public(office, office.ledger.dataset(body.name))
