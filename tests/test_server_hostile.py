@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+import hypothesis
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -26,7 +27,8 @@ import pytest
 
 import abcdp
 from abcdp.bank import Header, Shard, ShardData, bank_digest, write_manifest, write_shard
-from owners import served_apart
+from abcdp.service.app import create_app
+from owners import served_apart, served_here
 from sample_models import batched
 from test_hostile_files import ROWS, WIDTH, nested, page_header, wide_bank, with_page, zeros
 
@@ -36,6 +38,14 @@ BODY = 1 << 16
 MEMORY = 1 << 30  # of the process that looks at a bank
 ROOM = 150 << 20  # bytes that the server itself may grow by, whatever is sent
 UNKNOWN = "f" * 32
+EACH = 12  # made-up calls of each kind
+CALLS = hypothesis.settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
 
 
 @pytest.fixture(scope="module")
@@ -486,6 +496,52 @@ def test_bodies_that_are_no_json_are_refused_in_words(owner, content):
         answer = http.post("/requests", content=content, headers=headers)
     assert answer.status_code in (400, 422)
     assert answer.json()["error"]["message"]
+
+
+# -- whatever the description of the calls leads to -------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_call_that_the_description_allows_makes_the_server_fail(tmp_path, bank):
+    """Calls made up from the description, by an account with every role, half of them about things that are there."""
+    import schemathesis  # which takes a second
+
+    with served_here(tmp_path / "o", limits={"per_minute": 10**6, "strangers_per_minute": 10**6}) as owner:
+        owner.register("clinic", np.random.default_rng(1).normal(0, 1, 50).round(3))
+        for role in ("modeler", "approver", "auditor"):
+            owner.call("adam", "POST", "/accounts/adam/roles", json={"role": role})
+        request = owner.client("adam").ask(
+            "clinic", bank, abcdp.PrivateSummary(0.01, norm="l1"), purpose="a test", draft=True
+        )
+        with owner.http("adam") as http:
+            upload = http.post("/banks", json={"digest": bank.digest, "files": declared_of(bank)}).json()["upload"]
+        there = {"name": "clinic", "id": request.id, "upload": upload}
+        answers = {}
+
+        def tried(operation):
+            strategy = hypothesis.strategies.tuples(operation.as_strategy(), hypothesis.strategies.booleans())
+
+            @hypothesis.settings(CALLS, max_examples=EACH)
+            @hypothesis.given(strategy)
+            def one(made):
+                case, about = made
+                if about:
+                    case.path_parameters = {name: there.get(name, "mo") for name in case.path_parameters or {}}
+                answer = case.call(headers={"Authorization": f"Bearer {owner.keys['adam']}"})
+                answers.setdefault(operation.label, set()).add(answer.status_code)
+                assert answer.status_code < 500, (operation.label, case.path_parameters, case.query, case.body)
+
+            one()
+
+        schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(owner.office))
+        for operation in schema.get_all_operations():
+            if not operation.ok().label.endswith(("disable", "rehearsal")):  # the first ends all; the other takes long
+                tried(operation.ok())
+        owner.office.ledger.verify()
+        assert "charged" not in {entry.kind for entry in owner.office.ledger.history("clinic")}
+    assert len(answers) > 25
+    reached = [label for label, codes in answers.items() if codes & {200, 201}]
+    assert len(reached) > 12, answers
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------
