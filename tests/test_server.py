@@ -20,12 +20,14 @@ import numpy as np
 import pytest
 
 import abcdp
-from abcdp.service import logs
+from abcdp.errors import DataError
+from abcdp.service import desk, logs
 from abcdp.service.backup import back_up
 from abcdp.service.security import Rates
 from abcdp.service.serving import Supervisor
 from abcdp.service.settings import SettingsError, load, read
 from abcdp.service.setup import LOCAL, add_account, make_folder
+from abcdp.service.worker import Worker
 from postgres import postgres  # noqa: F401
 from served import listening, send
 
@@ -58,6 +60,7 @@ def register(settings, name, seed):
 def folder(tmp_path_factory, environment):
     place = tmp_path_factory.mktemp("owner") / "owner"
     limits = "\n[limits]\nstrangers_per_minute = 100000\nper_minute = 100000\nbody_seconds = 1\nbody_bytes = 4096\n"
+    limits += "[work]\nslot_seconds = 0.01\n"
     settings, key = make_folder(place, keys="secrets/keys.json", anchors="secrets/anchors", port=0, rest=limits)
     register(settings, "town", 1)
     register(settings, "secret-town", 2)
@@ -80,6 +83,8 @@ def served(folder, log):
     with listening(settings) as found:
         office = found.office
         found.keys |= {"admin": key}
+        for name in ("town", "secret-town"):
+            office.records.set(name, f"{name}.npy")
         people = (
             ("anna", "approver", "town"),
             ("otto", "auditor", "town"),
@@ -115,7 +120,8 @@ WHO = ("admin", "anna", "otto", "orla", "mia", "max", "reader", "narrow", None)
 NEW = {"account": "mia"}  # who is there already: whoever may try is told 400
 UPLOAD = {"digest": "x", "files": []}
 LOWER = {"epsilon": "3", "reason": "x"}  # which is higher: 400
-ASK = {"dataset": "town", "bank": "x", "mechanism": {}}
+ASK = {"dataset": "town", "bank": "x", "mechanism": {}}  # which is none: 400
+LONG = {"text": "x" * 2001}  # too long: 400
 # A call, and the status of each who makes it, in the order of WHO.
 TABLE = {
     ("GET", "/me"): (200, 200, 200, 200, 200, 200, 200, 200, 401),
@@ -147,17 +153,61 @@ TABLE = {
     ("GET", "/banks/x"): (403, 403, 403, 403, 404, 404, 403, 403, 401),
     ("PUT", "/banks/x/files/manifest.json", "x"): (403, 403, 403, 403, 404, 404, 403, 403, 401),
     ("POST", "/banks/x/finish"): (403, 403, 403, 403, 404, 404, 403, 403, 401),
+    ("GET", "/requests"): (200, 200, 200, 200, 200, 200, 200, 200, 401),
+    ("POST", "/requests", json.dumps(ASK)): (403, 403, 403, 403, 400, 404, 403, 403, 401),
+    ("GET", "/requests/MINE"): (200, 200, 200, 200, 200, 404, 200, 404, 401),
+    ("POST", "/requests/MINE/submit"): (403, 403, 403, 403, 200, 404, 403, 403, 401),
+    ("POST", "/requests/GONE/withdraw"): (403, 403, 403, 403, 409, 404, 403, 403, 401),
+    ("POST", "/requests/GONE/approve"): (403, 409, 403, 403, 403, 403, 403, 403, 401),
+    ("POST", "/requests/GONE/refuse", '{"reason": "x"}'): (403, 409, 403, 403, 403, 403, 403, 403, 401),
+    ("POST", "/requests/MINE/question", json.dumps(LONG)): (400, 400, 404, 404, 404, 404, 403, 404, 401),
+    ("POST", "/requests/MINE/answer", json.dumps(LONG)): (403, 403, 403, 403, 400, 404, 403, 403, 401),
+    ("POST", "/requests/MINE/rehearsal"): (400, 400, 404, 404, 400, 404, 403, 404, 401),
+    ("GET", "/requests/DONE/rehearsal"): (200, 200, 200, 200, 200, 404, 200, 404, 401),
+    ("GET", "/requests/MINE/result"): (404, 404, 404, 404, 404, 404, 404, 404, 401),
+    ("GET", "/requests/DONE/result"): (200, 200, 200, 200, 200, 404, 200, 404, 401),
     ("GET", "/nothing"): (404, 404, 404, 404, 404, 404, 404, 404, 401),
 }  # fmt: skip
 
 
+def ask(client, bank, name, epsilon=0.1, **more):
+    mechanism = abcdp.PrivateSummary(epsilon, norm="l1").to_json()
+    body = {"dataset": "town", "bank": bank, "mechanism": mechanism, "request": name, "purpose": "why", **more}
+    return client.post("/api/v1/requests", json=body, headers={"Idempotency-Key": f"key of {name}".replace(" ", "-")})
+
+
+@pytest.fixture(scope="module")
+def asked(served, bank):
+    """Requests of mia's by a name: one that awaits approval, one that was withdrawn, one that can be seen."""
+    digest, place = bank
+    mia, anna = served.client("mia"), served.client("anna")
+    assert send(mia, digest, place)["state"] == "ready"
+    found = {name: ask(mia, digest, name).json()["id"] for name in ("MINE", "GONE", "DONE")}
+    assert mia.post(f"/api/v1/requests/{found['GONE']}/withdraw").json()["state"] == "withdrawn"
+    assert anna.post(f"/api/v1/requests/{found['DONE']}/approve").json()["state"] == "approved"
+    assert mia.post(f"/api/v1/requests/{found['DONE']}/rehearsal").status_code == 200
+    Worker(served.office.desk, tell=lambda _: None).run_due(isolated=False)
+    deadline = time.monotonic() + 20
+    while mia.get(f"/api/v1/requests/{found['DONE']}").json()["state"] != "visible":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
 @pytest.mark.parametrize("call", TABLE, ids=lambda call: f"{call[0]} {call[1]}")
-def test_each_role_may_do_what_the_table_says(served, call):
+def test_each_role_may_do_what_the_table_says(served, asked, call, monkeypatch):
     method, path, *body = call
+    for name, id in asked.items():
+        path = path.replace(name, id)
+
+    def refuse(*_, **__):
+        raise DataError("as if the bank could not be rehearsed")
+
+    monkeypatch.setattr(desk, "rehearse", refuse)
     found = []
     for who in WHO:
         content = body[0].encode() if body else None
-        headers = {"Content-Type": "application/json"} if body else {}
+        headers = {"Idempotency-Key": "of-the-table"} | ({"Content-Type": "application/json"} if body else {})
         answer = served.client(who).request(method, f"/api/v1{path}", content=content, headers=headers)
         found.append(answer.status_code)
         if answer.status_code >= 400:
@@ -229,7 +279,7 @@ def test_accounts_roles_and_keys_over_http(served):
 
 
 def test_what_is_public_of_a_dataset(served):
-    told = served.client("mia").get("/api/v1/datasets/town").json()
+    told = served.client("max").get("/api/v1/datasets/secret-town").json()
     assert told["total"] == {"epsilon": "2", "delta": "0"} == told["left"]
     assert (told["records"], told["columns"], told["accounting"]) == (100, 1, "sum")
     assert told["rules"]["approvers"] == 1
@@ -247,6 +297,72 @@ def test_a_file_of_records_lies_in_its_folder(served, tmp_path):
         assert (answer.status_code, said(answer)) == (400, "refused")
         assert "no such file in the folder of records" in answer.text
     assert {one["name"] for one in admin.get("/api/v1/datasets").json()} == {"town", "secret-town"}
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_over_http_is_the_desks(served, asked, bank):
+    """The same bytes every time, to the modeler and the owner's side; the budget is that of the ledger."""
+    results = [
+        served.client(who).get(f"/api/v1/requests/{asked['DONE']}/result").content for who in ("mia", "mia", "otto")
+    ]
+    assert len(set(results)) == 1
+    release = abcdp.Release.from_bytes(results[0])
+    assert (release.bank.digest, release.dataset, release.guarantee.epsilon) == (bank[0], "town", 0.1)
+    told = served.client("mia").get("/api/v1/datasets/town").json()
+    assert told["left"]["epsilon"] == "1.8"  # one is charged, one is held, one was withdrawn
+    again = ask(served.client("mia"), bank[0], "DONE").json()
+    assert (again["id"], again["state"]) == (asked["DONE"], "visible")
+    other = ask(served.client("mia"), bank[0], "DONE", purpose="another")
+    assert (other.status_code, said(other)) == (409, "conflict")
+    too_much = ask(served.client("mia"), bank[0], "more", epsilon=1.9).json()
+    assert too_much["state"] == "draft"
+    assert "only 1.8 is left" in too_much["reason"]
+
+
+def test_a_modeler_sees_nothing_of_others(served, asked, bank):
+    max = served.client("max")
+    assert max.get("/api/v1/requests").json() == []
+    for path in ("", "/result", "/rehearsal"):
+        answers = [max.get(f"/api/v1/requests/{id}{path}") for id in (asked["DONE"], "0" * 32)]
+        assert [one.status_code for one in answers] == [404, 404]
+        assert answers[0].json()["error"] == answers[1].json()["error"]
+    answers = [ask(max, bank[0], "mine", dataset=name) for name in ("town", "none")]
+    assert answers[0].json()["error"] == answers[1].json()["error"]
+    foreign = ask(max, bank[0], "mine", dataset="secret-town")  # a bank that somebody else sent
+    assert foreign.status_code == 404
+    assert "account" not in served.client("mia").get(f"/api/v1/requests/{asked['DONE']}").json() or (
+        served.client("mia").get(f"/api/v1/requests/{asked['DONE']}").json()["account"] is None
+    )
+
+
+def test_votes_are_blind_until_the_end(served, asked, bank):
+    """Of two approvers none sees the other's vote before both have voted: not in the request, the trail, the export."""
+    office, admin = served.office, served.client("admin")
+    admin.post("/api/v1/datasets/town/rules", json={"approvers": 2})
+    served.keys["bert"] = add_account(office, "bert", "approver", "town")
+    office.accounts.give(office.accounts.find("bert"), "auditor", "*", by="local")
+    anna, bert = served.client("anna"), served.client("bert")
+    id = ask(served.client("mia"), bank[0], "blind").json()["id"]
+    assert anna.post(f"/api/v1/requests/{id}/approve").json()["state"] == "submitted"
+    places = (f"/api/v1/requests/{id}", "/api/v1/datasets/town/history")
+    for place in places:
+        assert '"anna"' not in _votes(bert.get(place).json())
+        assert '"anna"' in _votes(anna.get(place).json())
+    assert said(bert.get("/api/v1/ledger/export")) == "role"
+    assert bert.post(f"/api/v1/requests/{id}/approve").json()["state"] == "approved"
+    for place in places:
+        assert '"anna"' in _votes(bert.get(place).json())
+    admin.post("/api/v1/datasets/town/rules", json={"approvers": 1})
+
+
+def _votes(values):
+    """All that tells of votes on the request that was asked last."""
+    if isinstance(values, dict):
+        return json.dumps(values["votes"])
+    last = max(one["seq"] for one in values if one["kind"] == "reserved")
+    return json.dumps([one for one in values if one["seq"] > last])
 
 
 # -- at the door ------------------------------------------------------------------------------------------------------
@@ -309,11 +425,9 @@ def test_a_broken_upload_goes_on_where_it_broke(served):
     assert (more.status_code, said(more)) == (413, "too_large")
 
 
-def test_a_bank_over_http(served, bank):
-    digest, place = bank
-    mia = served.client("mia")
-    assert send(mia, digest, place)["state"] == "ready"
-    assert [one["digest"] for one in mia.get("/api/v1/banks").json()] == [digest]
+def test_a_bank_over_http_is_its_senders(served, asked, bank):
+    assert [one["digest"] for one in served.client("mia").get("/api/v1/banks").json()] == [bank[0]]
+    assert served.client("max").get("/api/v1/banks").json() == []
 
 
 def test_rates_fill_evenly():
@@ -387,7 +501,8 @@ def test_metrics_count_and_name_nobody(served):
     assert re.search(
         r'abcdp_http_requests_total\{method="GET",route="/api/v1/datasets/\{name\}",status="200"\} \d+', text
     )
-    assert 'le="+Inf"' in text and "abcdp_ledger_open 1" in text
+    assert 'le="+Inf"' in text
+    assert "abcdp_ledger_open 1" in text
     for word in ("town", "mia", str(PRIVATE)):
         assert word not in text
     for line in text.splitlines():
