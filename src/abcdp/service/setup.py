@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from abcdp.errors import StorageError
@@ -96,7 +96,7 @@ def make_sample(folder: Path, *, port: int = 0) -> Sample:
             Registration(
                 name=SAMPLE,
                 file=str(place),
-                unit=Unit(name="one inhabitant").to_json(),
+                unit=replace(Unit(), name="one inhabitant").to_json(),
                 epsilon=SAMPLE_EPSILON,
                 missing="none",
                 description="the days on which made-up people fell ill",
