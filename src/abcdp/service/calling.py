@@ -15,16 +15,15 @@ import httpx
 
 from abcdp.errors import AbcdpError
 from abcdp.service.app import create_app
+from abcdp.service.connection import Connection
 from abcdp.service.office import open_office
 from abcdp.service.security import API
 from abcdp.service.settings import load
 from abcdp.service.setup import LOCAL
 
-_SECONDS = 120.0
-
 
 class CallError(AbcdpError):
-    """The server refused a call, in its own words, or cannot be reached."""
+    """The application refused a call, in its own words."""
 
 
 class Call(Protocol):
@@ -42,8 +41,11 @@ def calling(config: str | None, server: str | None, key: str | None, verify: str
     if server is not None:
         if key is None:
             raise CallError("--server needs a key: --key-file FILE, or the environment variable ABCDP_KEY.")
-        with httpx.Client(base_url=server, verify=verify or True, timeout=_SECONDS) as client:
-            yield lambda method, path, body=None: _values(_sent(client, method, path, body, _headers(key)))
+        connection = Connection(server, key, verify or True)
+        try:
+            yield connection.call
+        finally:
+            connection.close()
         return
     office = open_office(load(config or ""))
     app = create_app(office, local=LOCAL if key is None else None)
@@ -60,13 +62,6 @@ def calling(config: str | None, server: str | None, key: str | None, verify: str
 
 def _headers(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
-
-
-def _sent(client: httpx.Client, method: str, path: str, body: Any, headers: dict[str, str]) -> httpx.Response:
-    try:
-        return client.request(method, API + path, json=body, headers=headers)
-    except httpx.HTTPError as error:
-        raise CallError(f"the server cannot be reached ({type(error).__name__}).") from None
 
 
 def _values(response: httpx.Response) -> Any:

@@ -1,6 +1,6 @@
 """One server, reached with a key over HTTP: what is lost on the way is sent again, what is refused is said.
 
-Every call of the client may be sent twice: pieces of files have their offset, requests a key made of their content.
+Whatever a modeler sends may be sent twice: pieces of files have their offset, requests a key made of their content.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _BUSY = (429, 502, 503, 504)
 _LONGEST_PAUSE = 60.0  # that a server may ask for
 _LONGEST_SECRET = 1 << 13
 _TIMEOUT = 60.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class Connection:
@@ -58,29 +59,34 @@ class Connection:
         """Let go of the server."""
         self._http.close()
 
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Make any call, of a path that is quoted already, and return what comes back; what changes is sent once."""
+        content = None if body is None else _written(body)
+        return _values(self._send(method, path, content, _JSON, again=method == "GET"), self.name)
+
     def get(self, *path: str) -> Any:
-        """Return the JSON at a path, whose parts are quoted."""
-        return _values(self._send("GET", path), self.name)
+        """Return the JSON at a path, whose parts are quoted here."""
+        return _values(self._send("GET", _path(path)), self.name)
 
     def content(self, *path: str) -> bytes:
         """Return the bytes at a path."""
-        return self._send("GET", path)
+        return self._send("GET", _path(path))
 
     def post(self, *path: str, body: Mapping[str, Any] | None = None, key: str = "") -> Any:
         """Send JSON and return what comes back; with a `key`, the same content again is the same request."""
-        content = json.dumps(body or {}, sort_keys=True, separators=(",", ":")).encode()
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
-        return _values(self._send("POST", path, content, headers), self.name)
+        headers = _JSON | ({"Idempotency-Key": key} if key else {})
+        return _values(self._send("POST", _path(path), _written(body or {}), headers), self.name)
 
     def put(self, *path: str, content: bytes, offset: int) -> Any:
         """Send bytes of a file from an offset on, once: how many have arrived is to be asked for after a loss."""
         headers = {"Content-Type": "application/octet-stream"}
-        return _values(self._send("PUT", path, content, headers, {"offset": str(offset)}, again=False), self.name)
+        params = {"offset": str(offset)}
+        return _values(self._send("PUT", _path(path), content, headers, params, again=False), self.name)
 
     def _send(
         self,
         method: str,
-        path: tuple[str, ...],
+        url: str,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
@@ -90,7 +96,6 @@ class Connection:
         """Send a call, and again after each pause where nothing comes back or the server is busy."""
         from httpx import InvalidURL, TransportError
 
-        url = _path(path)
         for pause in (*_PAUSES, None):
             try:
                 with self._http.stream(method, url, content=content, headers=headers, params=params) as answer:
@@ -108,10 +113,14 @@ class Connection:
                 continue
             if answer.status_code < 300:
                 return found
-            if pause is None or answer.status_code not in _BUSY:
+            if pause is None or answer.status_code not in _BUSY or not again:
                 raise _refusal(answer.status_code, found, self.name)
             time.sleep(_asked_pause(answer.headers.get("Retry-After", ""), pause))
         raise AssertionError("unreachable")
+
+
+def _written(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _path(parts: tuple[str, ...]) -> str:
