@@ -27,6 +27,7 @@ import pytest
 
 import abcdp
 from abcdp.bank import Header, Shard, ShardData, bank_digest, write_manifest, write_shard
+from abcdp.errors import ServerError
 from abcdp.service.app import create_app
 from owners import served_apart, served_here
 from sample_models import batched
@@ -38,6 +39,7 @@ BODY = 1 << 16
 MEMORY = 1 << 30  # of the process that looks at a bank
 ROOM = 150 << 20  # bytes that the server itself may grow by, whatever is sent
 UNKNOWN = "f" * 32
+MECHANISM = abcdp.PrivateSummary(0.01, norm="l1")
 EACH = 12  # made-up calls of each kind
 CALLS = hypothesis.settings(
     derandomize=True,
@@ -341,8 +343,7 @@ def bank(tmp_path_factory):
 
 
 def asked(owner, bank, name, **settings):
-    mechanism = abcdp.PrivateSummary(0.01, norm="l1")
-    return owner.client().ask("clinic", bank, mechanism, request=name, purpose="a test", wait=False, **settings)
+    return owner.client().ask("clinic", bank, MECHANISM, request=name, purpose="a test", wait=False, **settings)
 
 
 def test_guesses_of_what_belongs_to_others_learn_nothing(owner, bank):
@@ -370,19 +371,13 @@ def test_guesses_of_what_belongs_to_others_learn_nothing(owner, bank):
         assert http.get("/requests").json() == []
         words = set()
         for digest in (bank.digest, "5" * 64):  # a bank that somebody else sent is none
-            mechanism = abcdp.PrivateSummary(0.01, norm="l1").to_json()
-            body = {"dataset": "clinic", "bank": digest, "mechanism": mechanism, "purpose": "a"}
+            body = {"dataset": "clinic", "bank": digest, "mechanism": MECHANISM.to_json(), "purpose": "a"}
             refused = http.post("/requests", json=body, headers={"Idempotency-Key": digest})
             assert refused.status_code in (400, 404)
             words.add(json.dumps(refused.json()["error"]).replace(digest, "..."))
         assert len(words) == 1
         assert http.post(f"/requests/{mine.id}/approve", json={}).status_code in (403, 404)
     owner.client().withdraw(mine)
-
-
-def declared_of(bank):
-    folder = Path(bank.path)
-    return [one for one in declared(folder) if not one["name"].startswith("covariance")]
 
 
 def test_approvals_that_are_replayed_or_come_at_once_count_once(owner, bank):
@@ -406,6 +401,110 @@ def test_approvals_that_are_replayed_or_come_at_once_count_once(owner, bank):
     kinds = [line["kind"] for line in history]
     assert kinds.count("charged") == 1
     assert kinds.count("approved") == 1
+
+
+def test_a_dataset_that_is_not_open_is_not_there(owner, bank):
+    """Whoever may ask about the ward learns of the clinic no more than of a dataset that nobody has."""
+    owner.call("adam", "POST", "/accounts", json={"account": "eve"})
+    owner.call("adam", "POST", "/accounts/eve/roles", json={"role": "modeler", "dataset": "ward"})
+    owner.keys["eve"] = owner.call("adam", "POST", "/accounts/eve/keys", json={})["key"]
+    eve = owner.client("eve")
+    eve.upload(bank)
+    assert eve.datasets() == []
+    said = set()
+    for name in ("clinic", "nowhere"):
+        for attempt in (
+            lambda name=name: eve.dataset(name),
+            lambda name=name: eve.ask(name, bank, MECHANISM, purpose="a test", wait=False),
+        ):
+            with pytest.raises(ServerError) as refused:
+                attempt()
+            said.add((refused.value.status, str(refused.value)))
+    assert len(said) == 1
+    assert eve.requests() == []
+
+
+def test_a_release_of_somebody_else_is_not_topped_up(owner, bank):
+    mia = owner.client("mia")
+    mia.upload(bank)
+    [done] = [one for one in owner.client().requests() if one.state == "visible"]
+    said = set()
+    for digest in (done.release.digest, "6" * 64):
+        larger = abcdp.PrivateSummary(0.1, norm="l1")
+        with pytest.raises(ServerError) as refused:
+            mia.ask("clinic", bank, larger, purpose="a test", tops_up=digest, wait=False)
+        said.add((refused.value.status, str(refused.value)))
+    assert len(said) == 1
+
+
+def test_the_modeler_is_not_told_how_long_a_run_took(owner):
+    [done] = [one for one in owner.client().requests() if one.state == "visible"]
+    assert set(done.values["times"]) == {"made", "submitted", "approved", "visible"}
+    assert done.values["times"]["visible"] == done.values["visible_at"]
+    assert all(not done.values[name] for name in ("account", "left_before", "left_after", "votes", "overran"))
+
+
+def test_a_key_of_idempotency_is_its_accounts_own(owner, bank):
+    body = {"dataset": "clinic", "bank": bank.digest, "mechanism": MECHANISM.to_json(), "purpose": "a", "draft": True}
+    ids = {}
+    for name in ("mo", "mia"):
+        with owner.http(name) as http:
+            first, again = (http.post("/requests", json=body, headers={"Idempotency-Key": "k" * 9}) for _ in range(2))
+            other = http.post("/requests", json=body | {"purpose": "b"}, headers={"Idempotency-Key": "k" * 9})
+        assert first.json()["id"] == again.json()["id"]
+        assert other.status_code == 409
+        ids[name] = first.json()["id"]
+    assert ids["mo"] != ids["mia"]
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        {},
+        {"type": "none"},
+        {"type": ["private-summary"]},
+        {"type": "private-summary"},
+        {"type": "private-summary", "epsilon": -1},
+        {"type": "private-summary", "epsilon": 0},
+        {"type": "private-summary", "epsilon": 1e308},
+        {"type": "private-summary", "epsilon": 1e-300},
+        {"type": "private-summary", "epsilon": "1"},
+        {"type": "private-summary", "epsilon": 10**400},
+        {"type": "private-summary", "epsilon": True},
+        {"type": "private-summary", "epsilon": {"a": [1] * 1000}},
+        {"type": "private-summary", "epsilon": 1, "norm": "l7"},
+        {"type": "private-summary", "epsilon": 1, "norm": "l2", "delta": 2},
+        {"type": "private-summary", "epsilon": 1, "norm": "l1", "seed": 1},
+        {"type": "nearest", "epsilon": 1, "accept": 10**9},
+        {"type": "sparse-vector", "epsilon": 1, "accept": -5, "threshold": 1},
+        {"type": "sparse-vector", "epsilon": 1, "accept": 1e300, "threshold": 1},
+        {"type": "sparse-vector", "epsilon": 1, "accept": 5, "threshold": "low"},
+    ],
+)
+def test_mechanisms_that_cannot_be_are_refused_in_words(owner, bank, mechanism):
+    body = {"dataset": "clinic", "bank": bank.digest, "mechanism": mechanism, "purpose": "a test"}
+    with owner.http() as http:
+        key = hashlib.sha256(repr(mechanism).encode()).hexdigest()
+        refused = http.post("/requests", json=body, headers={"Idempotency-Key": key})
+    assert refused.status_code in (400, 422), refused.text
+    assert len(refused.json()["error"]["message"]) > 20
+
+
+@pytest.mark.parametrize(
+    "specimen",
+    [[], [[]], [[1.0, 2.0]], [[1e308]] * 50, [[None]] * 50, [[1.0]] * 3, [[1.0]] * 49 + [[]], [["x"]], "x", [[True]]],
+)
+def test_specimens_that_are_no_records_are_refused_in_words(owner, bank, specimen):
+    draft = asked(owner, bank, "specimens", draft=True)
+    with owner.http() as http:
+        refused = http.post(f"/requests/{draft.id}/rehearsal", json={"specimen": specimen})
+    assert refused.status_code in (200, 400, 422), refused.text  # numbers beyond the domain are clipped
+    assert "Traceback" not in refused.text
+
+
+def declared_of(bank):
+    folder = Path(bank.path)
+    return [one for one in declared(folder) if not one["name"].startswith("covariance")]
 
 
 # -- too much and too slow --------------------------------------------------------------------------------------------
@@ -510,9 +609,7 @@ def test_no_call_that_the_description_allows_makes_the_server_fail(tmp_path, ban
         owner.register("clinic", np.random.default_rng(1).normal(0, 1, 50).round(3))
         for role in ("modeler", "approver", "auditor"):
             owner.call("adam", "POST", "/accounts/adam/roles", json={"role": role})
-        request = owner.client("adam").ask(
-            "clinic", bank, abcdp.PrivateSummary(0.01, norm="l1"), purpose="a test", draft=True
-        )
+        request = owner.client("adam").ask("clinic", bank, MECHANISM, purpose="a test", draft=True)
         with owner.http("adam") as http:
             upload = http.post("/banks", json={"digest": bank.digest, "files": declared_of(bank)}).json()["upload"]
         there = {"name": "clinic", "id": request.id, "upload": upload}
