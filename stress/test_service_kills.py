@@ -52,11 +52,11 @@ def kill_at_random(folder: Path, where: str, kills: int, seed: int = 1) -> Tally
     """Kill processes of a desk and its worker so many times; then check all that was promised, and return the tally.
 
     In an empty `folder` a bank, records and documents are made; `where` is a place for a new ledger, with a budget for
-    half of the requests.
+    some of the requests.
     """
-    documents, number = str(folder / "service.db"), max(4, kills // 2)
+    documents, number = str(folder / "service.db"), max(4, kills)
     make_bank(folder)
-    make_desk(folder, where, documents, epsilon=f"{number / 200:g}", approvers=0)
+    make_desk(folder, where, documents, epsilon=f"{number / 250:g}", approvers=0)
     server, rng = Server("killed_service.py"), random.Random(seed)
     deaths = after = 0
     stored: dict[str, set[str]] = {}

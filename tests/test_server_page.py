@@ -43,8 +43,9 @@ def free_port():
 class Shell:
     """Runs the commands of the page, as they stand there but for the port and the request's id."""
 
-    def __init__(self, port, capsys):
+    def __init__(self, port, capsys, change_to):
         self.words, self.capsys, self.server, self.run = {"8642": str(port)}, capsys, None, []
+        self.change_to = change_to
 
     def __call__(self, command):
         self.run.append(command)
@@ -53,6 +54,9 @@ class Shell:
             for old, new in self.words.items():
                 word = word.replace(old, new)
             words.append(word)
+        if words[0] == "cd":
+            self.change_to(words[1])
+            return ""
         if words[0] == "cp":
             shutil.copy(*words[1:])
             return ""
@@ -85,13 +89,13 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys, free_port):
     monkeypatch.chdir(tmp_path)
     days = np.random.default_rng(1).integers(0, 60, 200)
     Path("patients.csv").write_text("day\n" + "\n".join(map(str, days)) + "\n")
-    shell = Shell(free_port, capsys)
+    shell = Shell(free_port, capsys, monkeypatch.chdir)
     address = f"http://127.0.0.1:{free_port}"
     init, register, rules, accounts, serve, queue, approve, trail, backup, reconcile = blocks()
     try:
         for command in (*init, *register, *rules, *accounts, *serve):
             shell(command)
-        assert Path("admin.key").stat().st_mode & 0o077 == 0
+        assert Path("../admin.key").stat().st_mode & 0o077 == 0
         key = Path("mia.key").read_text().strip()
         with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=30) as mia:
             bank = abcdp.simulate(abcdp.models.epidemic, draws=300, records=200, seed=1, to="bank")
@@ -121,11 +125,11 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys, free_port):
         }
         for command in backup:
             assert "ledger.db" in shell(command)
-        app(["owner", "lower", "clinic", "--epsilon", "2", "--reason", "less", "--config", "owner/owner.toml"],
+        app(["owner", "lower", "clinic", "--epsilon", "2", "--reason", "less", "--config", "owner.toml"],
             standalone_mode=False)  # fmt: skip
         shell.stop()
         for name in ("ledger.db", "service.db"):
-            shutil.copy(f"copies/{name}", f"owner/{name}")
+            shutil.copy(f"../copies/{name}", name)
         shell(serve[0])
         assert httpx.get(f"{address}/health").json()["status"] == "closed"
         for command in reconcile:

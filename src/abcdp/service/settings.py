@@ -1,4 +1,4 @@
-"""What the owner's server is told in its file ``owner.toml``: everything checked, and errors name the key."""
+"""What the owner's server is told in its settings file, owner.toml: everything checked, and errors name the key."""
 
 from __future__ import annotations
 
