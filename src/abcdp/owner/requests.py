@@ -282,9 +282,7 @@ def release(
     records = read_records(data, said, registered)
     check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
-    if admitted.earlier is not None and not answered and reservation is None:  # whose price is held already
-        book.check_budget(dataset, admitted.price)  # what cannot be paid for computes nothing
-    hidden = None if answered else _same_integers(book, bank, records, admitted)
+    hidden = None if answered else _same_integers(book, bank, records, admitted, held=reservation is not None)
 
     _reached("before the charge")
     charge = book.begin(
@@ -434,14 +432,19 @@ class Admitted:
         return self.cost if self.entry.accounting == "rho" else price.fractions()
 
 
-def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: Admitted) -> IntArray | None:
+def _same_integers(
+    book: Ledger, bank: Bank, records: PrivateData, admitted: Admitted, *, held: bool
+) -> IntArray | None:
     """Return the integers that a release to be replaced hides, once the ledger knows them again; None without one.
 
+    `held` says that the ledger holds its price already, so that it is not to be looked for in what is left.
     What is refused here depends on the records, through how a machine rounds them: the refusal is for the owner, as is
     that of records which are not those registered, and comes before the charge (``docs/threats.md``).
     """
     if admitted.earlier is None:
         return None
+    if not held:
+        book.check_budget(admitted.entry.name, admitted.price)  # what cannot be paid for computes nothing
     hidden = execute.hidden_integers(bank, records, admitted.calibration)
     book.check_integers(admitted.earlier, hidden.tolist())
     return hidden
