@@ -49,6 +49,7 @@ from abcdp.privacy.published import Rounding, Subsample
 from abcdp.privacy.unit import Unit
 from abcdp.releases.noisy import NoisySummary
 from abcdp.releases.release import Release
+from abcdp.service.client import Client
 from abcdp.simulation.model import Model
 from abcdp.simulation.run import simulate, simulate_part
 
@@ -57,6 +58,7 @@ __all__ = [
     "AbcdpError",
     "Bank",
     "CalibrationCheck",
+    "Client",
     "Clipped",
     "ClusterSummary",
     "CustomDistance",

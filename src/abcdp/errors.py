@@ -75,6 +75,22 @@ class PlanError(AbcdpError, ValueError):
     """A plan, or a check of one, cannot be made as asked, or a file is not a plan."""
 
 
+class ServerError(AbcdpError, RuntimeError):
+    """An owner's server refused a call, in its own words, or cannot be reached.
+
+    `status` is that of HTTP, 0 where there was no answer; `code` names the kind of refusal, and `request_id` the call
+    in the server's log.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, code: str = "", request_id: str = "") -> None:
+        super().__init__(message)
+        self.status, self.code, self.request_id = status, code, request_id
+
+
+class ClientMissingError(AbcdpError, ImportError):
+    """The library behind :class:`abcdp.Client` is not installed."""
+
+
 class DataWarning(UserWarning):
     """What is known of records leaves a doubt about what their numbers mean, or whom a guarantee for them protects."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._common.version import __version__
-from abcdp.cli import calibration, evidence, ledger, paper, posterior, private, public, trust
+from abcdp.cli import calibration, evidence, ledger, owner, paper, posterior, private, public, remote, serve, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -39,6 +39,9 @@ calibration.join(app)
 private.join(app)
 posterior.join(app)
 ledger.join(app)
+remote.join(app)
 trust.join(app)
 evidence.join(app)
 paper.join(app)
+serve.join(app)
+owner.join(app)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import math
 import os
 import sqlite3
@@ -37,7 +39,7 @@ class Store:
             )
         else:
             url = _with_password(url)
-            self.name = _public_url(url)
+            self.name = public_url(url)
             self._engine = _postgres_engine(url, timeout)
 
     def _connect_to_file(self) -> sqlite3.Connection:
@@ -92,6 +94,28 @@ class Store:
         except BaseException:
             self._path.unlink()
             raise
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[bool]:
+        """Yield whether this process alone works under a name, until it is done or dies; others are told no."""
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big", signed=True)
+        if self._path is None:
+            with self._own_errors(), self._engine.connect() as connection:
+                # of the session, which ends with the connection
+                query = sa.text("SELECT pg_try_advisory_lock(:ours, :name)")
+                yield bool(connection.execute(query, {"ours": _ADVISORY_LOCK, "name": number}).scalar())
+            return
+        beside = self._path.with_name(f"{self._path.name}.{number & 0xFFFFFFFF:08x}.lock")
+        file = os.open(beside, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(file)
 
     @contextmanager
     def locked_older(self) -> Iterator[int]:
@@ -152,7 +176,13 @@ def _url(where: str | os.PathLike[str]) -> sa.URL:
         return url
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
-    raise LedgerError(f"a ledger lives in a SQLite file or in PostgreSQL, not in {_public_url(url)!r}.")
+    raise LedgerError(f"a ledger lives in a SQLite file or in PostgreSQL, not in {public_url(url)!r}.")
+
+
+def database_url(where: str | os.PathLike[str]) -> sa.URL:
+    """Return the URL of a database, with a password from the environment where it has none itself."""
+    url = _url(where)
+    return url if url.get_backend_name() == "sqlite" else _with_password(url)
 
 
 def _check_file(path: Path, name: str) -> None:
@@ -184,7 +214,7 @@ def _with_password(url: sa.URL) -> sa.URL:
     return url if password is None else url.set(password=password)
 
 
-def _public_url(url: sa.URL) -> str:
+def public_url(url: sa.URL) -> str:
     """Return a URL that can be shown: without password, and of what follows the question mark only the names."""
     return url.set(query=dict.fromkeys(url.query, "***")).render_as_string(hide_password=True)
 

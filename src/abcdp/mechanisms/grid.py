@@ -60,4 +60,4 @@ class Grid:
 
     def threshold(self, value: float) -> int:
         """Return a threshold as an integer: any public integer is sound."""
-        return int(min(max(math.floor(value / self.step), -_CAP), _CAP))
+        return math.floor(min(max(value / self.step, -float(_CAP)), float(_CAP)))

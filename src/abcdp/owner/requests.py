@@ -40,7 +40,7 @@ from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
 
 if TYPE_CHECKING:
-    from abcdp.ledger import Charge, Dataset, Earlier, Ledger
+    from abcdp.ledger import Charge, Dataset, Earlier, Ledger, Progress
     from abcdp.ledger.accounting import Accounting
     from abcdp.ledger.amount import Amount
 
@@ -225,6 +225,7 @@ def release(
     purpose: str = "",
     actor: str | None = None,
     tops_up: Any = None,
+    reservation: Progress | None = None,
 ) -> Release:
     """Answer a bank of simulations with a private release, and charge the ledger for it.
 
@@ -261,6 +262,9 @@ def release(
         same numbers: the noise is drawn given the old one, so that both together cost what this one costs, and only the
         difference is charged. For private summaries with ``norm="l1"``, each release once, the last of a chain, where
         the dataset adds up epsilons; and with ``norm="l2"``, a first release alone, where it adds up rho.
+    reservation
+        A request of the owner's service that was reserved in the ledger and approved: it is charged exactly so, and
+        nothing else is.
 
     See Also
     --------
@@ -268,7 +272,8 @@ def release(
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
-    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most, request, tops_up)
+    asker = "" if reservation is None else reservation.actor
+    admitted = admission(bank, mechanism, book, dataset, noise, memory, at_most, request, tops_up, asker)
     answered = book.charged_before(dataset, admitted.asked)
     check_failures(bank, allow_failed or answered)
     say_whom(bank, admitted.entry.unit)
@@ -280,7 +285,7 @@ def release(
     records = read_records(data, said, registered)
     check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
-    hidden = None if answered else _same_integers(book, bank, records, admitted)
+    hidden = None if answered else _same_integers(book, bank, records, admitted, held=reservation is not None)
     if not answered:
         _check_signing(book)
 
@@ -294,6 +299,7 @@ def release(
         leaves=admitted.leaves,
         actor=actor,
         tops_up=admitted.earlier,
+        reservation=None if reservation is None else reservation.key,
     )
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
@@ -372,9 +378,14 @@ def preview(
     What is said of the file is compared with the registration, as a release does.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
-    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, "", tops_up)
+    admitted = admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, "", tops_up)
     said = Reading.said(columns, dates, categories, separator, decimal)
     said.check_registered(Reading.from_json(admitted.entry.reading), dataset)
+    return preview_of(bank, admitted, allow_failed)
+
+
+def preview_of(bank: Bank, admitted: Admitted, allow_failed: bool = False) -> Preview:
+    """Return what an admitted request would promise, cost and let out; say what is doubtful about its bank."""
     check_failures(bank, allow_failed)
     _check_signing()
     say_whom(bank, admitted.entry.unit)
@@ -392,7 +403,7 @@ def preview(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Admitted:
+class Admitted:
     """A request that may be charged: its dataset, its integers and sampler, what it promises and what leaves."""
 
     entry: Dataset
@@ -428,21 +439,25 @@ class _Admitted:
         return self.cost if self.entry.accounting == "rho" else price.fractions()
 
 
-def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: _Admitted) -> IntArray | None:
+def _same_integers(
+    book: Ledger, bank: Bank, records: PrivateData, admitted: Admitted, *, held: bool
+) -> IntArray | None:
     """Return the integers that a release to be replaced hides, once the ledger knows them again; None without one.
 
+    `held` says that the ledger holds its price already, so that it is not to be looked for in what is left.
     What is refused here depends on the records, through how a machine rounds them: the refusal is for the owner, as is
     that of records which are not those registered, and comes before the charge (``docs/threats.md``).
     """
     if admitted.earlier is None:
         return None
-    book.check_budget(admitted.entry.name, admitted.price)  # what cannot be paid for computes nothing
+    if not held:
+        book.check_budget(admitted.entry.name, admitted.price)  # what cannot be paid for computes nothing
     hidden = execute.hidden_integers(bank, records, admitted.calibration)
     book.check_integers(admitted.earlier, hidden.tolist())
     return hidden
 
 
-def _admission(
+def admission(
     bank: Bank,
     mechanism: Mechanism,
     book: Ledger,
@@ -452,13 +467,20 @@ def _admission(
     at_most: float | None,
     request: str,
     tops_up: Any,
-) -> _Admitted:
-    """Return a request as it will be charged and run, or refuse it: by public facts alone."""
+    asker: str = "",
+) -> Admitted:
+    """Return a request as it will be charged and run, or refuse it: by public facts alone.
+
+    Where a service takes requests, `asker` is part of one: what two modelers ask in the same words are two requests,
+    so that neither learns of the other.
+    """
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
     check_columns(bank, entry)
     check_missing(bank, entry)
     asked, top_up = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}, None
+    if asker:
+        asked["asker"] = asker
     if tops_up is not None:
         asked["tops_up"] = digest_of(tops_up)
         top_up = topped_up(book, asked, bank, mechanism, entry, calibration)
@@ -471,7 +493,7 @@ def _admission(
     totals = word_of_totals((entry.name, entry.description, *sorted(Reading.from_json(entry.reading).spoken_of)))
     guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit, totals=totals is not None)
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
-    admitted = _Admitted(
+    admitted = Admitted(
         entry=entry,
         asked=asked,
         calibration=calibration,
@@ -545,7 +567,7 @@ def _run(
     records: PrivateData,
     hidden: IntArray | None,
     mechanism: Mechanism,
-    admitted: _Admitted,
+    admitted: Admitted,
     noise: str,
     time: str,
 ) -> Release:
