@@ -44,8 +44,9 @@ test: $(READY) ## the tests, two at a time (some 15 minutes on 2 cores)
 proofs: $(READY) ## proofs that Coq and z3 check, and that they are about the shipped code (under 3 minutes; needs coqc)
 	$(BIN)/pytest proofs
 
-stress: $(READY) ## faults, kills, calibration and hostile settings (under 20 minutes)
-	$(BIN)/pytest stress
+stress: $(READY) ## faults, kills, calibration and hostile settings, then a third of the mutants (under 20 minutes)
+	$(BIN)/pytest stress --ignore stress/test_mutants.py -n 2 --dist loadfile
+	$(BIN)/pytest stress/test_mutants.py  # two at a time already
 
 mutants: $(READY) ## every fault of stress/mutants.txt, one at a time; stress judges a third (about 20 minutes)
 	$(BIN)/python stress/mutants.py

@@ -7,6 +7,7 @@ selected keep the verdict of their last time on the page; those no longer in the
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
@@ -15,11 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from compileall import compile_dir
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
+from typing import Any
+
+from warm_pytest import OTHER_PACKAGE
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "audit.md"
@@ -30,6 +36,8 @@ settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate], da
 settings.load_profile("mutants")
 """
 WORKERS = 2
+TEST = re.compile(r"\w+\.py::\w+(?:::\w+)?")
+NO_SUCH_TEST = 4  # by which pytest ends
 
 # What to run: files of tests and, where only some of them matter, which.
 AREAS = {
@@ -158,10 +166,11 @@ MUTANTS = read((Path(__file__).parent / "mutants.txt").read_text())
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant (or of the package without one, where `mutant` is None)."""
+    """What became of a mutant, and the words by which pytest runs what noticed it."""
 
-    mutant: Mutant | None
+    mutant: Mutant
     caught_by: str
+    words: Sequence[str]
     seconds: float
     output: str
 
@@ -179,93 +188,119 @@ def mutated(text: str, mutant: Mutant) -> str:
     return text.replace(mutant.old, mutant.new)
 
 
+class Copy:
+    """A copy of the package and its tests, used by one worker at a time, with a process that runs pytest on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        environment = os.environ | {
+            "PYTHONPATH": str(folder / "src"),
+            "ABCDP_STATE": str(folder / "state"),
+            "ABCDP_KEYS": str(folder / "keys.json"),
+            "MPLBACKEND": "Agg",
+        }
+        command = [sys.executable, str(ROOT / "stress" / "warm_pytest.py")]
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def pytest(self, words: Sequence[str], *, fresh_kernels: bool = False) -> tuple[int, str]:
+        """Return the status of a run and what it printed.
+
+        Compiled kernels are kept in the copy, those of a mutant of them apart: numba does not see that a function which
+        is called from another file has changed.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        output = self.folder / "output.txt"
+        with tempfile.TemporaryDirectory(prefix="kernels-") as own:
+            run = {
+                "words": ["-p", "no:cacheprovider", "--tb=line", *words],
+                "output": str(output),
+                "kernels": own if fresh_kernels else None,
+            }
+            self.process.stdin.write(json.dumps(run) + "\n")
+            self.process.stdin.flush()
+            status = int(self.process.stdout.readline())
+        assert status != OTHER_PACKAGE, "what was tested is not the copy"
+        return status, output.read_text(errors="replace")
+
+    @contextmanager
+    def fault(self, mutant: Mutant) -> Iterator[None]:
+        """Put a fault into the copy for a time; the file's date is put back too, by which numba knows its kernels."""
+        path = self.folder / "src" / "abcdp" / mutant.file
+        whole, stat = path.read_text(), path.stat()
+        try:
+            path.write_text(mutated(whole, mutant))
+            yield
+        finally:
+            path.write_text(whole)
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
 @contextmanager
-def copies(count: int) -> Iterator[queue.Queue[Path]]:
-    """Yield that many copies of the package and its tests, each to be used by one worker at a time."""
+def copies(count: int) -> Iterator[queue.Queue[Copy]]:
+    """Yield that many copies."""
     skip = shutil.ignore_patterns("__pycache__", ".hypothesis", "*.nbi", "*.nbc")
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        free: queue.Queue[Path] = queue.Queue()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ExitStack() as stack:
+        free: queue.Queue[Copy] = queue.Queue()
         for number in range(count):
             copy = Path(folder) / str(number)
             for part in ("src", "tests", "stress"):  # some tests use the search over settings
                 shutil.copytree(ROOT / part, copy / part, ignore=skip)
             shutil.copy2(ROOT / "pyproject.toml", copy / "pyproject.toml")
             (copy / "conftest.py").write_text((ROOT / "conftest.py").read_text() + NO_SHRINKING)
-            free.put(copy)
+            # bytecode that goes by content: a file changed within a second may look like an old one by its date
+            compile_dir(copy / "src", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+            free.put(made := Copy(copy))
+            stack.callback(made.close)
         yield free
 
 
-def run_tests(copy: Path, areas: Sequence[str], *, fresh_kernels: bool) -> tuple[str, str]:
-    """Run the tests of each area until one fails; return the test that failed, or nothing, and what was printed.
-
-    Compiled kernels are cached beside the copy, apart for a mutant of them: numba does not see that a function which is
-    called from another file has changed.
-    """
-    with tempfile.TemporaryDirectory(prefix="kernels-") as own:
-        environment = os.environ | {
-            "PYTHONPATH": str(copy / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",  # a file changed within a second may look like its old bytecode
-            "NUMBA_CACHE_DIR": own if fresh_kernels else str(copy / "kernels"),
-            "ABCDP_STATE": str(copy / "state"),
-            "ABCDP_KEYS": str(copy / "keys.json"),
-            "MPLBACKEND": "Agg",
-        }
-        shown = ""
-        for area in areas:
-            file, words = AREAS[area]
-            command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--tb=line"]
-            command += [f"tests/test_{file}.py", "-k", words]
-            done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
-            shown += done.stdout[-3000:] + done.stderr[-1000:]
-            if done.returncode < 0:  # a fault in a kernel may write where it must not, and that is noticed too
-                return f"test_{file}.py, which signal {-done.returncode} ends", shown
-            if done.returncode not in (0, 1):  # nothing was tested
-                raise AssertionError(f"pytest ended with {done.returncode}:\n{shown}")
-            if done.returncode == 1:
-                found = re.search(r"^(?:FAILED|ERROR) tests/(\S+\.py)::(\w+(?:::\w+)?)", done.stdout, re.MULTILINE)
-                assert found is not None, shown
-                return f"{found[1]}::{found[2]}", shown
-    return "", shown
+def runs_for(mutant: Mutant) -> Iterator[list[str]]:
+    """Yield what to run: the test that noticed the fault the last time, then all of its areas."""
+    _, _, noticed = rows_of(PAGE.read_text()).get(mutant.name, ("", "", ""))
+    if TEST.fullmatch(noticed):
+        yield [f"tests/{noticed}"]
+    for area in mutant.areas:
+        file, words = AREAS[area]
+        yield [f"tests/test_{file}.py", "-k", words]
 
 
-def judge(mutant: Mutant, free: queue.Queue[Path]) -> Verdict:
-    """Put the fault into a copy, run the tests, and take it out again."""
+def judge(mutant: Mutant, free: queue.Queue[Copy]) -> Verdict:
+    """Put the fault into a copy and run tests until one fails."""
     start = time.monotonic()
-    copy = free.get()
-    path = copy / "src" / "abcdp" / mutant.file
-    whole = path.read_text()
+    copy, caught, shown, words = free.get(), "", "", []
     try:
-        path.write_text(mutated(whole, mutant))
-        caught, shown = run_tests(copy, mutant.areas, fresh_kernels=mutant.file.startswith("_kernels"))
+        with copy.fault(mutant):
+            for words in runs_for(mutant):
+                status, output = copy.pytest(["-x", *words], fresh_kernels=mutant.file.startswith("_kernels"))
+                shown += output[-4000:]
+                if status < 0:  # a fault in a kernel may write where it must not, and that is noticed too
+                    caught = f"{Path(words[0]).name}, which signal {-status} ends"
+                    break
+                if status == 1:
+                    found = re.search(rf"^(?:FAILED|ERROR) tests/({TEST.pattern})", output, re.MULTILINE)
+                    assert found is not None, shown
+                    caught, words = found[1], [f"tests/{found[1]}"]
+                    break
+                gone = status == NO_SUCH_TEST and "-k" not in words  # it has another name by now
+                if status != 0 and not gone:  # nothing was tested
+                    raise AssertionError(f"pytest ended with {status}:\n{shown}")
     finally:
-        path.write_text(whole)
         free.put(copy)
-    return Verdict(mutant, caught, time.monotonic() - start, shown)
+    return Verdict(mutant, caught, words, time.monotonic() - start, shown)
 
 
-def control(free: queue.Queue[Path]) -> list[Verdict]:
-    """Run every area on the package without a fault, and make sure that it is the copy which is tested."""
-    copy = free.get()
-    environment = os.environ | {"PYTHONPATH": str(copy / "src")}
-    code = "import abcdp; print(abcdp.__file__)"
-    used = subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment, capture_output=True, text=True)
-    free.put(copy)
-    assert used.stdout.strip() == str(copy / "src" / "abcdp" / "__init__.py"), used.stdout + used.stderr
-
-    def one(area: str) -> Verdict:
-        start = time.monotonic()
-        copy = free.get()
-        try:
-            caught, shown = run_tests(copy, [area], fresh_kernels=False)
-        finally:
-            free.put(copy)
-        return Verdict(None, caught, time.monotonic() - start, f"{area}: {shown}")
-
+def _at_once(task: Callable[[Any], Any], inputs: Iterable[Any]) -> list[Any]:
     with ThreadPoolExecutor(WORKERS) as pool:
-        return list(pool.map(one, AREAS))
+        return list(pool.map(task, inputs))
 
 
-def judge_all(mutants: Sequence[Mutant], free: queue.Queue[Path], tell: Callable[[Verdict], None]) -> list[Verdict]:
+def judge_all(mutants: Sequence[Mutant], free: queue.Queue[Copy], tell: Callable[[Verdict], None]) -> list[Verdict]:
     """Judge mutants, two at a time."""
 
     def one(mutant: Mutant) -> Verdict:
@@ -273,14 +308,31 @@ def judge_all(mutants: Sequence[Mutant], free: queue.Queue[Path], tell: Callable
         tell(verdict)
         return verdict
 
-    with ThreadPoolExecutor(WORKERS) as pool:
-        return list(pool.map(one, mutants))
+    return _at_once(one, mutants)
+
+
+def control(verdicts: Sequence[Verdict], free: queue.Queue[Copy]) -> list[str]:
+    """Run every test that noticed a fault on the package without one; return what was printed where some fail."""
+    tests = sorted({tuple(v.words) for v in verdicts if v.caught_by})
+    chosen = [words for words in tests if "-k" in words]
+    named = sorted(word for words in tests if "-k" not in words for word in words)
+    half = len(named) // WORKERS + 1
+    chosen += [tuple(named[start : start + half]) for start in range(0, len(named), half)]
+
+    def one(words: Sequence[str]) -> str:
+        copy = free.get()
+        try:
+            status, output = copy.pytest(words)
+        finally:
+            free.put(copy)
+        return "" if status == 0 else output
+
+    return [output for output in _at_once(one, chosen) if output]
 
 
 def tell(verdict: Verdict) -> None:
     """Print one verdict."""
-    name = verdict.mutant.name if verdict.mutant else "(no fault)"
-    print(f"{verdict.seconds:6.1f} s  {name:45} {verdict.caught_by or 'SURVIVED'}", flush=True)
+    print(f"{verdict.seconds:6.1f} s  {verdict.mutant.name:45} {verdict.caught_by or 'SURVIVED'}", flush=True)
 
 
 def rows_of(text: str) -> dict[str, list[str]]:
@@ -311,7 +363,7 @@ def write(verdicts: Sequence[Verdict]) -> None:
         losses.append(f"| {case.name} | {case.length} | {case.mechanism.claimed:g} | {shown} |")
     text = PAGE.read_text()
     noticed = {name: row[-1] for name, row in rows_of(text).items()}
-    noticed |= {v.mutant.name: v.caught_by or "**nothing**" for v in verdicts if v.mutant}
+    noticed |= {v.mutant.name: v.caught_by or "**nothing**" for v in verdicts}
     rows = ["| fault | in | why it matters | noticed by |", "|---|---|---|---|"]
     rows += [f"| {m.name} | `{m.file}` | {m.why} | `{noticed[m.name]}` |" for m in MUTANTS if m.name in noticed]
     for name, lines in (("losses", losses), ("mutants", rows)):
@@ -326,11 +378,13 @@ def main(words: Sequence[str]) -> int:
     chosen = [m for m in MUTANTS if not words or any(word in f"{m.file} {m.name}" for word in words)]
     with copies(WORKERS) as free:
         verdicts = judge_all(chosen, free, tell)
-    survivors = [v.mutant.name for v in verdicts if v.mutant and not v.caught_by]
+        unsound = control(verdicts, free)
+    survivors = [v.mutant.name for v in verdicts if not v.caught_by]
     print(f"{len(verdicts)} mutants, {len(survivors)} survived: {', '.join(survivors)}")
+    print(*unsound, sep="\n")
     if "--write" in sys.argv:
         write(verdicts)
-    return 1 if survivors else 0
+    return 1 if survivors or unsound else 0
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ import pytest
 import xarray
 from scipy import stats
 from scipy.special import gammaln
+from threadpoolctl import threadpool_info
 
 import abcdp
+from abcdp._common.threads import one_blas_thread
 from abcdp.errors import ModelError, PosteriorWarning, ReleaseError
 from abcdp.experiments.public import public_release
 from abcdp.inference import contest, local, methods
@@ -20,7 +22,7 @@ from abcdp.inference.arviz import save_netcdf
 from abcdp.inference.contest import Record
 from abcdp.inference.convolved import Convolution
 from abcdp.inference.coordinates import Coordinates
-from abcdp.inference.diagnostics import failed_near, strangeness
+from abcdp.inference.diagnostics import _nearest, failed_near, strangeness
 from abcdp.inference.fresh import FreshSimulations
 from abcdp.inference.posterior import evidence_of
 from abcdp.inference.sizes import sizes_of
@@ -576,3 +578,25 @@ def test_simulations_that_all_fail_around_the_answer_say_nothing_about_its_recor
     assert not tree.attrs["trusted"]
     assert "of the simulations around the answer failed" in tree.attrs["reasons"]
     assert "depend on each other" not in tree.attrs["reasons"]
+
+
+def test_the_nearest_of_many_in_pieces_is_that_of_all():
+    """More points than are compared at once, against every distance."""
+    rng = np.random.default_rng(2)
+    points, others = rng.normal(size=(700, 3)), rng.normal(size=(900, 3))
+    literal = [min(np.linalg.norm(others - point, axis=1)) for point in points]
+    assert _nearest(points, others) == pytest.approx(literal, abs=1e-7)
+
+
+def test_one_thread_for_each_library_of_linear_algebra():
+    """scipy has another than numpy; both get their threads back."""
+
+    def threads():
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    with one_blas_thread():
+        assert set(threads()) == {1}
+    before = threads()
+    with one_blas_thread():
+        pass
+    assert threads() == before

@@ -937,7 +937,7 @@ def test_a_delta_is_spent_only_where_it_helps(bank):
     )
     assert one.mechanism == Nearest(1.0, 1)
     tiny = abcdp.plan(
-        bank, epsilon=0.001, delta=1e-6, unit=UNIT, truths=10, mechanisms="private-summary", progress=False
+        bank, epsilon=0.001, delta=1e-6, unit=UNIT, truths=10, learn=False, mechanisms="private-summary", progress=False
     )
     assert "takes about epsilon" in tiny.advice[1]
     assert "records" not in tiny.advice[1]  # noise is not in proportion to 1 / epsilon then

@@ -189,6 +189,12 @@ def test_the_error_of_every_entry_is_charged(norm):
         assert found.sensitivity >= max(moved)
 
 
+def test_the_error_of_every_entry_counts_in_a_distance():
+    """Two summaries whose entries all err by the most: their distance errs by the length of that."""
+    distance = Coarse([abcdp.Histogram(0, (0, 1, 2, 3, 5)), 0], domain=(0, 5), weights=(1.0, 0.3))
+    assert 0.001 * math.sqrt(5) <= distance.numerical_error(20) < 0.0011 * math.sqrt(5)
+
+
 @pytest.mark.parametrize(
     ("norm", "kurtosis"), [("l1", 6.0), ("l2", 3.0), ("box", 9 / 5 * (7 * 8) / (5 * 6))], ids=["l1", "l2", "box"]
 )

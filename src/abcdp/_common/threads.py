@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 
@@ -12,7 +13,14 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     For thousands of small ones: threads of BLAS wait for each other by spinning, and where there are threads of one's
     own already, a plan took five times as long.
     """
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    limits: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
     return limits
+
+
+@cache
+def _libraries() -> Any:
+    """Return the libraries that work with threads; to look for them takes longer than many a product."""
+    import scipy.linalg  # noqa: F401 - brings its own BLAS, which has to be there before one looks
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -14,6 +14,7 @@ UNLIKELY = "next to no dataset simulated at its draws would be released with num
 
 _ROWS = 4000  # draws of the bank, half of which play the released summary
 _VALUES = 1 << 22  # numbers held at once
+_PAIRS = 1 << 18  # of points that are compared at once: what the cache of a core holds
 _MOST_NUMBERS = 1000  # of a summary: the time goes with their cube
 _FEWEST = 100  # draws below which nothing can be said
 _FURTHER = 1.5  # times the furthest of the pretended: beyond chance
@@ -48,9 +49,10 @@ def strangeness(evidence: Evidence, rng: np.random.Generator) -> float | None:
 
 def _nearest(points: FloatArray, others: FloatArray) -> FloatArray:
     """Return the distance of each point to the nearest of others."""
-    sizes = (others**2).sum(axis=1)
-    squared = [float(((point**2).sum() + sizes - 2.0 * others @ point).min()) for point in points]
-    return np.sqrt(np.maximum(squared, 0.0))
+    sizes, count = (others**2).sum(axis=1), max(1, _PAIRS // len(others))
+    parts = (points[start : start + count] for start in range(0, len(points), count))
+    squared = [(part**2).sum(axis=1) + (sizes - 2.0 * part @ others.T).min(axis=1) for part in parts]
+    return np.asarray(np.sqrt(np.maximum(np.concatenate(squared), 0.0)))
 
 
 def failed_near(bank: Bank, theta: FloatArray) -> float:

@@ -394,6 +394,7 @@ FRONTIER = Experiment(
             Problem("epidemic", EPIDEMIC, 500, 2000, (10,)),
         ),
         budgets=(0.1, 1.0, 10.0, 50.0),
+        learned_at=(1.0,),
         thresholds=4,
         datasets=8,
     ),

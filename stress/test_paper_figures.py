@@ -25,10 +25,17 @@ from abcdp.sampling.seeded import SeededNoise
 
 NAMES = tuple(EXPERIMENTS)
 MARK = 123.0
+SHORT_TRAININGS = """
+from abcdp.cli import main
+from abcdp.learning import information
+information._STEPS = (400, 400)
+main()
+"""
 
 
 def command(*arguments):
-    return [sys.executable, "-c", "from abcdp.cli import main; main()", "paper", *map(str, arguments)]
+    """A process whose trainings are short: what they are worth is not looked at here."""
+    return [sys.executable, "-c", SHORT_TRAININGS, "paper", *map(str, arguments)]
 
 
 @pytest.fixture(scope="module")
