@@ -29,10 +29,7 @@ from abcdp.evidence.numbers import _of_table, released_numbers
 from abcdp.evidence.record import ERRORS, Results, compare, read_record
 from abcdp.evidence.versions import proofs
 from abcdp.experiments.public import public_release
-from abcdp.ledger import Charge, Ledger
-from abcdp.ledger.amount import Amount
-from abcdp.ledger.book import _request_key
-from abcdp.ledger.state import Kind
+from abcdp.ledger import DatasetRules, Ledger
 from abcdp.mechanisms import MECHANISMS
 from abcdp.planning.plan import Plan
 from abcdp.privacy.unit import unit_kinds
@@ -296,27 +293,31 @@ def test_sums_and_what_is_left_are_those_of_the_ledger(bank, state):
 
 
 def test_who_asked_and_who_approved_are_those_of_the_ledger(bank, state):
-    """A request that waited for somebody's approval has entries of its own, with the key of its charge."""
+    """A request that waited for two people's approval has entries of its own, with the key of its charge."""
     place, mechanism = state / "approved.db", abcdp.Nearest(epsilon=0.5, accept=2)
     about = {"unit": abcdp.Unit(), "epsilon": 2, "create": True, "missing": "none"}
     abcdp.register(place, "clinic", RECORDS, **about)
     book = Ledger(place)
-    key = _request_key("clinic", {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": ""})
-    amount = Amount.charge("0.5", 0)
-    with book._appending() as chain:
-        chain.append(Kind.RESERVED, dataset="clinic", key=key, amount=amount, body={"purpose": "trial"}, actor="eve")
-        chain.append(Kind.APPROVED, dataset="clinic", key=key, held=amount, actor="Dr. House")
-        chain.append(Kind.CHARGED, dataset="clinic", key=key, amount=amount, held=amount, body={}, actor="robot")
-    made = abcdp.public_release(bank, RECORDS[:200], mechanism, unit=abcdp.Unit(), seed=1)
-    made = replace(made, dataset="clinic", noise="fast")
-    book.finish(Charge("clinic", key, 5), made.to_bytes(), actor="robot")
+    book.set_rules("clinic", DatasetRules(approvers=2), actor="root")
+    asked = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": "", "asker": "eve"}
+    held = book.reserve("clinic", asked, "0.5", purpose="trial", actor="eve")
+    book.vote(held.key, actor="Dr. House", approve=True)
+    held = book.vote(held.key, actor="Dr. Wilson", approve=True)
+    made = abcdp.release(bank, RECORDS, mechanism, ledger=book, dataset="clinic", actor="robot", reservation=held)
     found = account_of(made, book)
-    assert (found.asked_by, found.approved_by, found.purpose) == ("eve", "Dr. House", "trial")
+    assert (found.asked_by, found.approved_by, found.purpose) == ("eve", "Dr. House, Dr. Wilson", "trial")
     assert [one["kind"] for one in found.entries] == ["reserved", "approved", "charged", "stored"]
     page = sign_page(made, ledger=book, told=Told(approved_by="somebody else"))
     assert "Dr. House" in page
     assert "somebody else" not in page
-    assert "no key: it was made before releases were signed" in page
+
+
+def test_a_page_says_that_a_release_has_no_signature(bank, books):
+    book = books["replace"]
+    made = public_release(bank, RECORDS[:200], abcdp.Nearest(epsilon=0.1, accept=1), unit=abcdp.Unit(), seed=1)
+    made = replace(made, dataset="clinic", noise="fast", request="of an earlier version")
+    book.finish(book.begin("clinic", {"request": made.request}, "0.1"), made.to_bytes())
+    assert "no key: it was made before releases were signed" in sign_page(made, ledger=book)
 
 
 def test_an_account_in_rho_promises_its_total_alone(bank, state):

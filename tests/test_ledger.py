@@ -387,9 +387,9 @@ def test_only_a_charge_can_be_finished(path):
     ledger = make(path)
     paid = charge(ledger, 0, 0.5)
     for foreign in (
-        Charge("clinic", paid.request, 99),
-        Charge("clinic", "0" * 64, paid.seq),
-        Charge("ward", paid.request, paid.seq),
+        Charge("clinic", paid.request, 99, paid.time),
+        Charge("clinic", "0" * 64, paid.seq, paid.time),
+        Charge("ward", paid.request, paid.seq, paid.time),
     ):
         with pytest.raises(LedgerError, match="is not in this ledger"):
             ledger.finish(foreign, b"")

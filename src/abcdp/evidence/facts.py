@@ -115,7 +115,7 @@ def account_of(release: Release, ledger: Any) -> Account:
         count=len(results),
         asked_by=next((one.actor for one in own if one.kind == "reserved"), charged.actor),
         purpose=next((str(said) for one in reversed(own) if (said := one.values().get("purpose"))), ""),
-        approved_by=next((one.actor for one in own if one.kind == "approved"), ""),
+        approved_by=next((_approvers(one) for one in own if one.kind == "approved"), ""),
         charged_at=charged.time[:_DAY],
         stored_at=stored.time[:_DAY],
         together=_together(dataset, charged),
@@ -138,6 +138,11 @@ def _opened(ledger: Any) -> Ledger:
 
 def _digest(stored: Entry) -> str:
     return hashlib.sha256(base64.b64decode(stored.values()["result"])).hexdigest()
+
+
+def _approvers(approved: Entry) -> str:
+    """Return who allowed a request: each of its approvers, or the dataset's rules."""
+    return ", ".join(approved.values().get("approvers") or [approved.actor])
 
 
 def _by(topped: Entry) -> str:

@@ -37,7 +37,7 @@ class Charge:
     dataset: str
     request: str
     seq: int
-    time: str = ""
+    time: str
 
 
 class Reserving(abc.ABC):
@@ -248,9 +248,8 @@ class Reserving(abc.ABC):
         with self._reading() as chain:
             keys = chain.keys(Kind.CHARGED, dataset=dataset, without=(Kind.STORED, Kind.BURNT))
             paid = [entry for entry in chain.life(*keys) if entry.kind == Kind.CHARGED]
-            return [
-                Charge(one.dataset, one.key, one.seq) for one in paid if chain.find(Kind.RESERVED, one.key) is not None
-            ]
+            reserved = [one for one in paid if chain.find(Kind.RESERVED, one.key) is not None]
+            return [Charge(one.dataset, one.key, one.seq, one.time) for one in reserved]
 
     def result(self, key: str) -> bytes | None:
         """Return the stored bytes of a request, None where there are none."""
