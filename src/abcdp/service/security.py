@@ -26,6 +26,7 @@ from abcdp.service.settings import Limits, Listen
 API = "/api/v1"
 _UPLOAD = re.compile(rf"{API}/banks/[^/]+/files/.+")
 _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_LEAST_RATE = 4096.0  # bytes a second that an upload has to bring: fewer hold a connection for nothing
 _MOST_CALLERS = 10_000  # that are remembered at once
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -169,7 +170,8 @@ class Door:
             nonlocal came, whole
             if whole:  # what comes now is that the caller goes
                 return await receive()
-            left = self._limits.body_seconds if upload else ends - time.monotonic()
+            # an upload has more time the more of it has come
+            left = ends + (came / _LEAST_RATE if upload else 0.0) - time.monotonic()
             try:
                 message = await asyncio.wait_for(receive(), max(0.001, left))
             except TimeoutError:
