@@ -12,7 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from abcdp.cli.app import app
 from abcdp.ledger import BudgetExceeded, DatasetRules, Ledger, LedgerError
 from abcdp.ledger import reserving as reserving_module
 from abcdp.ledger.amount import Amount
@@ -437,12 +439,21 @@ def test_history_has_words_for_all_of_it(path):
     assert told["approved"].details == "by bob"
     with pytest.raises(LedgerError, match="JSON values"):
         ledger.note("key", {"secret": b"x"}, actor="root")
+    shown = CliRunner().invoke(app, ["ledger", "show", path, "--json"])
+    (clinic,) = json.loads(shown.stdout)
+    assert (clinic["epsilon_left"], clinic["epsilon_held"], clinic["rules"]["cap"]["epsilon"]) == (
+        "9/10",
+        "1/10",
+        "0.5",
+    )
+    assert "approvers: 1, cap: epsilon: 0.5" in CliRunner().invoke(app, ["ledger", "show", path]).stdout
 
 
 # Many at once
 
 ASK = """
 import sys
+from abcdp.cli.app import app
 from abcdp.ledger import BudgetExceeded, Ledger
 from concurrent.futures import ThreadPoolExecutor
 where, first = sys.argv[1], int(sys.argv[2])
