@@ -48,7 +48,7 @@ class Progress:
 
     `state` is the kind of its last step: reserved, approved, refused, withdrawn, expired, charged, stored or burnt.
     `actor` is who asked, `amount` what is held or charged, `expires` when it ends unless somebody decides, `reason`
-    why it was refused or burnt. `body` is what the desk wrote down with the reservation. Where the whole chain was read,
+    why it was refused or burnt. `body` is what the desk wrote down with the reservation. If the whole chain was read,
     one that waited when the ledger was restored is `doubted`.
     """
 
