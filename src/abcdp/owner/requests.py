@@ -465,7 +465,7 @@ def admission(
     """Return a request as it will be charged and run, or refuse it: by public facts alone.
 
     Where a service takes requests, `asker` is part of one: what two modelers ask in the same words are two requests,
-    so that neither learns of the other. Without `verify` the bank is not read as a whole, as before a charge it must be.
+    so that neither learns of the other. Without `verify` the bank is not read as a whole: before a charge it must be.
     """
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
