@@ -232,6 +232,14 @@ def test_the_table_has_every_route(served):
     assert sorted(lacking) == []
 
 
+def test_a_key_that_only_reads_changes_nothing(served):
+    reader = served.client("reader")
+    for method, path in (("POST", "/ledger/verify"), ("POST", "/accounts"), ("DELETE", "/keys/x"), ("PUT", "/banks/x")):
+        answer = reader.request(method, f"/api/v1{path}")
+        assert (answer.status_code, said(answer)) == (403, "reads_only")
+    assert reader.get("/api/v1/accounts").status_code == 200
+
+
 def test_unknown_and_forbidden_are_the_same_words(served):
     mia = served.client("mia")
     words = [mia.get(f"/api/v1/datasets/{name}").json()["error"] for name in ("secret-town", "none")]
