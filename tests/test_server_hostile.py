@@ -541,6 +541,22 @@ def test_a_caller_who_dribbles_is_cut_off(owner):
     assert time.monotonic() - start < 6 * SECONDS + 5
 
 
+def test_an_upload_that_dribbles_is_cut_off_too(owner):
+    """Each byte comes in time, all of them too slowly."""
+    files = [{"name": name, "size": 999, "sha256": "0" * 64} for name in ("manifest.json", "shards/1-000000.parquet")]
+    upload = owner.call("mo", "POST", "/banks", json={"digest": "7" * 64, "files": files})["upload"]
+    lines = [
+        f"PUT /api/v1/banks/{upload}/files/manifest.json HTTP/1.1",
+        "Host: x",
+        f"Authorization: Bearer {owner.keys['mo']}",
+        "Content-Length: 999",
+    ]
+    start = time.monotonic()
+    raw(owner, "\r\n".join([*lines, "", ""]).encode(), then=b"x" * 100, pause=0.1)
+    assert time.monotonic() - start < 4 * SECONDS
+    assert 0 < owner.call("mo", "GET", f"/banks/{upload}")["received"]["manifest.json"] < 60  # what came stays
+
+
 def test_many_who_hold_the_line_keep_nobody_out(owner):
     parts = urlsplit(owner.url)
     lines = [socket.create_connection((parts.hostname, parts.port)) for _ in range(100)]

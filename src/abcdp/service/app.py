@@ -22,7 +22,7 @@ from abcdp.service.metrics import Metrics
 from abcdp.service.office import Office
 from abcdp.service.routes import accounts, banks, datasets, requests, state
 from abcdp.service.routes.common import RoleError
-from abcdp.service.security import Door, error_values
+from abcdp.service.security import RETRY_SECONDS, UNABLE, Door, error_values
 from abcdp.service.sessions import Throttled
 from abcdp.service.uploads import PlaceError, QuotaError, TooLargeError
 
@@ -37,7 +37,7 @@ _ANSWERS: tuple[tuple[type[AbcdpError], int, str, str], ...] = (
     (BudgetExceeded, 409, "budget", ""),
     (LedgerClosed, 503, "closed", "the ledger is closed: its owner has to reconcile it first. Nothing was charged."),
     (LedgerLocked, 503, "busy", "the ledger is busy; try again in a little while. Nothing was charged."),
-    (DocumentsError, 503, "unable", "the server cannot use its database now; try again later."),
+    (DocumentsError, 503, "unable", UNABLE),
     (AbcdpError, 400, "refused", ""),
 )
 _CODES = {
@@ -49,7 +49,6 @@ _CODES = {
     413: "too_large",
     503: "busy",
 }
-_RETRY_SECONDS = "2"
 
 
 def create_app(
@@ -101,7 +100,7 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
     status, code, words = next(
         (status, code, words) for kind, status, code, words in _ANSWERS if isinstance(error, kind)
     )
-    headers = {"Retry-After": _RETRY_SECONDS} if status == 503 else {}
+    headers = {"Retry-After": RETRY_SECONDS} if status == 503 else {}
     if isinstance(error, Throttled):
         headers = {"Retry-After": str(max(1, round(error.seconds)))}
     more = {"received": error.received} if isinstance(error, PlaceError) else {}

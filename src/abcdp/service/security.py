@@ -19,13 +19,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abcdp.service.accounts import Account, Accounts
+from abcdp.service.database import DocumentsError
 from abcdp.service.logs import LOG, where
 from abcdp.service.metrics import Metrics
 from abcdp.service.settings import Limits, Listen
 
 API = "/api/v1"
+UNABLE = "the server cannot use its database now; try again later."
+RETRY_SECONDS = "2"
 _UPLOAD = re.compile(rf"{API}/banks/[^/]+/files/.+")
 _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_LEAST_RATE = 4096.0  # bytes a second that an upload has to bring: fewer hold a connection for nothing
 _MOST_CALLERS = 10_000  # that are remembered at once
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -98,6 +102,8 @@ class Door:
                 await self._app(scope, self._bounded(scope, receive), call.send)
         except ConnectionError:  # whoever called has gone
             call.status = call.status or 499
+        except DocumentsError:  # nobody can tell now whose key it is
+            await call.answer(503, "unable", UNABLE, {b"retry-after": RETRY_SECONDS.encode()})
         except Exception as error:
             LOG.error("failed", extra={"request_id": call.id, **where(error)})
             if not call.status:
@@ -169,7 +175,8 @@ class Door:
             nonlocal came, whole
             if whole:  # what comes now is that the caller goes
                 return await receive()
-            left = self._limits.body_seconds if upload else ends - time.monotonic()
+            # an upload has more time the more of it has come
+            left = ends + (came / _LEAST_RATE if upload else 0.0) - time.monotonic()
             try:
                 message = await asyncio.wait_for(receive(), max(0.001, left))
             except TimeoutError:
