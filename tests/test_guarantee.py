@@ -32,7 +32,8 @@ from abcdp.privacy.guarantee import Guarantee, most_power
 from abcdp.privacy.unit import Unit
 from abcdp.releases.assemble import guarantee_of
 from abcdp.releases.release import SCHEMA, Release
-from abcdp.reporting.report import odds_table, power_table, report
+from abcdp.reporting.protection import odds_table, power_table
+from abcdp.reporting.report import report
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])

@@ -13,7 +13,8 @@ from abcdp.demo import demo
 from abcdp.experiments.public import run_many
 from abcdp.owner import requests
 from abcdp.releases.release import SCHEMA, BankPrefix
-from abcdp.reporting.report import in_words, odds_table, report
+from abcdp.reporting.protection import odds_table
+from abcdp.reporting.report import in_words, report
 
 GOLDEN = Path(__file__).parent / "golden" / "releases"
 
