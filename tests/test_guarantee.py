@@ -455,7 +455,7 @@ def test_beliefs_are_shown_where_they_are_bounded_and_power_elsewhere(made, tmp_
     assert "save with" not in page
     assert "at most 3 p + 0.1" in page
     assert power_table(math.log(3.0), 0.1)[2] == ("5 %", "25 %")  # 3 x 0.05 + 0.1
-    assert "<td>5 %</td><td>25 %</td>" in page
+    assert '>5 %</th><td role="cell" data-label="says &#34;yes&#34; where it is so, at most">25 %</td>' in page
     pure = report(made, bank, tmp_path / "pure.html").read_text()
     assert "can believe after" in pure
     assert "says &#34;yes&#34;" not in pure

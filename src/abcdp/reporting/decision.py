@@ -26,7 +26,7 @@ from abcdp.privacy.unit import Unit
 from abcdp.releases.assemble import guarantee_of
 from abcdp.reporting.account import Account, Price, amount, records_in_words
 from abcdp.reporting.page import render
-from abcdp.reporting.pictures import densities
+from abcdp.reporting.pictures import densities, of_numbers
 from abcdp.reporting.proofs import covering
 from abcdp.reporting.protection import beliefs, loss_of, promise
 from abcdp.reporting.released import released
@@ -154,7 +154,9 @@ def _tiles(asked: Asked, guarantee: Guarantee, price: Price, count: int) -> list
     tiles.append((guarantee.unit.name or guarantee.unit.describe(), say("decision.tile_unit")))
     tiles.append((str(count), say("decision.tile_numbers")))
     if asked.plan is not None:
-        tiles.append((f"{asked.plan.chosen.error.mean:.2f}", say("decision.tile_error")))
+        tiles.append(
+            (f"{asked.plan.chosen.error.mean:.2f}", say("decision.tile_error", prior=f"{asked.plan.prior.mean:.2f}"))
+        )
     return tiles
 
 
@@ -222,6 +224,7 @@ def _shown(estimate: Any) -> str:
 
 def _preview(bank: Bank, made: Specimen) -> dict[str, Any]:
     found: dict[str, Any] = {"row": made.row, "records": bank.records, "doubts": made.doubts, "densities": []}
+    found["numbers"] = None if made.release.summary is None else of_numbers(made.release.summary)
     if len(made.draws):
         found["densities"] = densities(bank.parameters, list(made.prior.T), list(made.draws.T), made.truth.tolist())
     return found | {"method": made.method, "draws": len(made.draws)}

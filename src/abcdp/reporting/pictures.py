@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
-from abcdp.reporting.plots import DARK, INTERVAL, marginal
+from abcdp.mechanisms import ReleasedSummary
+from abcdp.reporting.plots import DARK, INTERVAL, marginal, numbers, svg
 from abcdp.reporting.texts import texts
 
 
@@ -28,22 +28,20 @@ class Picture:
 
 def picture(figure: Any, alt: str) -> Picture:
     """Return a figure as a picture of a page, whose colours follow the page's."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
     width, height = (round(96 * side) for side in figure.get_size_inches())
-    data = base64.b64encode(_following(buffer.getvalue().decode()).encode()).decode()
+    data = base64.b64encode(_following(svg(figure)).encode()).decode()
     return Picture(f"data:image/svg+xml;base64,{data}", alt, width, height)
 
 
-def _following(svg: str) -> str:
+def _following(text: str) -> str:
     """Return an SVG whose colours are names, with a value for light pages and one for dark ones."""
     names = {colour: f"--c{number}" for number, colour in enumerate(DARK)}
     for colour, name in names.items():
-        svg = re.sub(rf"{colour}(?=[;\"])", f"var({name})", svg)
+        text = re.sub(rf"{colour}(?=[;\"])", f"var({name})", text)
     light = ";".join(f"{name}:{colour}" for colour, name in names.items())
     dark = ";".join(f"{name}:{DARK[colour]}" for colour, name in names.items())
     style = f"<style>:root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
-    return re.sub(r"(<svg\b[^>]*>)", lambda found: found.group(1) + style, svg, count=1)
+    return re.sub(r"(<svg\b[^>]*>)", lambda found: found.group(1) + style, text, count=1)
 
 
 def densities(
@@ -70,3 +68,10 @@ def of_tree(tree: Any) -> list[Picture]:
     names = list(map(str, tree["posterior"].data_vars))
     prior, after = ([tree[group][name].values.ravel() for name in names] for group in ("prior", "posterior"))
     return densities(names, prior, after)
+
+
+def of_numbers(summary: ReleasedSummary) -> Picture:
+    """Return a picture of the numbers of a private summary, each with what its noise may have done to it."""
+    values, spreads = summary.centre, np.sqrt(summary.variances)
+    ends = {"low": f"{values.min():.4g}", "high": f"{values.max():.4g}", "spread": f"{spreads.max():.3g}"}
+    return picture(numbers(values, spreads), texts()("released.picture_alt", **ends))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -256,6 +257,23 @@ def check(tree: Any) -> Any:
     return figure
 
 
+def numbers(values: FloatArray, spreads: FloatArray) -> Any:
+    """Return a figure of released numbers, each with twice the standard deviation of its noise on both sides."""
+    say, places = texts(), np.arange(1, len(values) + 1)
+    figure, axes = _figure(1, 1, 6.4, 2.6)
+    axis, thick = axes[0, 0], min(6.0, 240.0 / len(values))
+    low, high = values - 2.0 * spreads, values + 2.0 * spreads
+    axis.vlines(places, low, high, color=POSTERIOR, alpha=0.35, linewidth=thick, label=say("picture.noise"))
+    axis.plot(
+        places, values, "o", color=INK, markersize=5.0 if len(values) <= 40 else 3.0, label=say("picture.released")
+    )
+    axis.set_xlim(0.4, len(values) + 0.6)
+    axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axis.set_xlabel(say("picture.order"), fontsize=9)
+    _legend_above(figure, axis)
+    return figure
+
+
 def plan_curves(plan: Any) -> Any:
     """Return a figure of a plan: error against threshold for sparse vector, and every mechanism's error by budget."""
     figure, axes = _figure(1, 2, 11.5, 3.8)
@@ -401,6 +419,16 @@ def save_figure(figure: Any, path: Path) -> None:
     """Write a figure to a file in one step, in the format of its ending."""
     kind = path.suffix[1:].lower()
     write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind))
+
+
+def svg(figure: Any) -> str:
+    """Return a figure as the text of an SVG file, the same text for the same figure."""
+    import matplotlib as mpl
+
+    written = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "abcdp", "svg.fonttype": "path"}):
+        figure.savefig(written, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
+    return written.getvalue()
 
 
 def audit_losses(result: Any) -> Any:
