@@ -68,6 +68,8 @@ AREAS = {
         "class or changed or touch or weakest or by_hand or power or attained or other_noise",
     ),
     "size": ("private_size", ""),
+    "size on pages": ("report", "private_size"),
+    "accounts on pages": ("decision", "holds_already"),
     "totals": ("totals", ""),
     "outsiders": ("outsiders", ""),
     "ledger": ("ledger", "tenth or budget or charge or request or signed or found or anchor or rules"),

@@ -88,8 +88,12 @@ def _registered_and_released(bank, place):
 
 
 @pytest.fixture
-def asked(bank, plan, book):
-    account = Account.of(Ledger(book), "clinic")
+def account(book):
+    return Account.of(Ledger(book), "clinic")
+
+
+@pytest.fixture
+def asked(bank, plan, account):
     return Asked(
         bank=bank,
         mechanism=plan.mechanism,
@@ -146,14 +150,14 @@ def test_beliefs_now_and_with_all_that_was_given_before(asked):
     assert both.caveat
 
 
-def test_what_a_request_holds_already_counts_once(asked):
+def test_what_a_request_holds_already_counts_once(account):
     """A request that waits holds its price: what was spent before, and what would be left, leave it out."""
     price = Price(epsilon=Fraction(1))
-    dataset = replace(asked.account.dataset, spent_epsilon=Fraction(13, 10))
-    waiting = replace(asked.account, dataset=dataset, held=price)
+    dataset = replace(account.dataset, spent_epsilon=Fraction(13, 10))
+    waiting = replace(account, dataset=dataset, held=price)
     assert (waiting.spent, waiting.after(price)) == (Fraction(3, 10), Fraction(7, 10))
-    assert waiting.together(price) == asked.account.together(price) == loss_of(Fraction(13, 10))
-    assert replace(asked.account, dataset=dataset).after(price) is None
+    assert waiting.together(price) == account.together(price) == loss_of(Fraction(13, 10))
+    assert replace(account, dataset=dataset).after(price) is None
 
 
 def test_a_request_that_cannot_be_paid_for_says_so(asked):
