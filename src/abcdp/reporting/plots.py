@@ -175,8 +175,9 @@ def pairs(tree: Any) -> Any:
                 tree["posterior"][y].values.ravel(),
                 ".",
                 color=POSTERIOR,
-                ms=3,
-                alpha=0.7,
+                ms=4,
+                alpha=0.8,
+                zorder=3,
                 rasterized=True,
             )
             if i == count - 1:
