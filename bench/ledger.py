@@ -14,7 +14,8 @@ import numpy as np
 from abcdp.ledger import Charge, Ledger
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.chain import Entry, canonical, digest_of, entries, heads, sha256
-from abcdp.ledger.state import Kind, Rules
+from abcdp.ledger.kinds import Kind
+from abcdp.ledger.state import Rules
 from abcdp.privacy.unit import Unit
 from bench.measure import Table, interleaved
 

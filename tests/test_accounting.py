@@ -20,7 +20,8 @@ from abcdp.ledger import BudgetExceeded, Charge, Ledger, LedgerError, history
 from abcdp.ledger.accounting import budget_of, cost_in, worth_of
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.chain import replay
-from abcdp.ledger.state import FaultError, Kind, Rules, State
+from abcdp.ledger.kinds import FaultError, Kind
+from abcdp.ledger.state import Rules, State
 from abcdp.mechanisms import Nearest, PrivateSummary, SparseVector
 from abcdp.mechanisms.gaussian import gaussian_delta, gaussian_epsilon, gaussian_ratio
 from abcdp.owner import preview

@@ -230,6 +230,8 @@ def test_the_ledger_goes_on(upgraded):
     assert left(golden / "ledger.db")["clinic"] == ["2", BUDGETS["clinic"]["left"][1]]
     with pytest.raises(RequestBurnt):
         Ledger(golden / "ledger.db").begin("clinic", {"burnt": True}, "0.125")
+    held = Ledger(golden / "ledger.db").reserve("clinic", {"reserved": True}, "0.125", actor="ada")
+    Ledger(golden / "ledger.db").withdraw(held.key, "ada")
     Ledger(golden / "ledger.db").verify()
 
 

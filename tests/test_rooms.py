@@ -108,7 +108,7 @@ OFFENDERS = {
         ["abcdp.owner.requests -> abcdp.releases.runs", "abcdp.cli.private -> abcdp.releases.runs"],
     ),
     "a new module at the top has no place": ({"helper.py": "import math"}, {"rooms"}, ["- abcdp.helper"]),
-    "a new room has no place": ({"service.py": "from abcdp.errors import AbcdpError"}, {"rooms"}, ["- abcdp.service"]),
+    "a new room has no place": ({"parlour.py": "from abcdp.errors import AbcdpError"}, {"rooms"}, ["- abcdp.parlour"]),
     "public rooms come to the door": (
         {
             "planning/plan.py": "from abcdp.owner import preview",

@@ -21,7 +21,8 @@ from abcdp.inference.sizes import sizes_of
 from abcdp.ledger import BudgetExceeded, Ledger, LedgerError, RequestBurnt
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.commitment import commit_integers
-from abcdp.ledger.state import FaultError, Kind, Rules
+from abcdp.ledger.kinds import FaultError, Kind
+from abcdp.ledger.state import Rules
 from abcdp.mechanisms import MECHANISMS, SummaryCalibration
 from abcdp.owner import execute, requests
 from abcdp.reporting.report import report

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from abcdp._common.version import __version__
-from abcdp.cli import calibration, ledger, paper, posterior, private, public, trust
+from abcdp.cli import calibration, ledger, owner, paper, posterior, private, public, serve, trust
 
 app = typer.Typer(
     name="abcdp",
@@ -41,3 +41,5 @@ posterior.join(app)
 ledger.join(app)
 trust.join(app)
 paper.join(app)
+serve.join(app)
+owner.join(app)

@@ -14,7 +14,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from abcdp.ledger.anchor import Anchor
-from abcdp.ledger.book import Charge, Ledger
+from abcdp.ledger.book import Ledger
 from abcdp.ledger.dataset import Dataset
 from abcdp.ledger.errors import (
     BudgetExceeded,
@@ -24,6 +24,9 @@ from abcdp.ledger.errors import (
     NearCopyWarning,
     RequestBurnt,
 )
+from abcdp.ledger.progress import Progress, Vote
+from abcdp.ledger.reserving import Charge
+from abcdp.ledger.terms import DatasetRules
 from abcdp.ledger.top_ups import Earlier
 
 __all__ = [
@@ -31,11 +34,14 @@ __all__ = [
     "BudgetExceeded",
     "Charge",
     "Dataset",
+    "DatasetRules",
     "Earlier",
     "Ledger",
     "LedgerClosed",
     "LedgerError",
     "LedgerLocked",
     "NearCopyWarning",
+    "Progress",
     "RequestBurnt",
+    "Vote",
 ]

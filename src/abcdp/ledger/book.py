@@ -11,7 +11,7 @@ import secrets
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -22,12 +22,14 @@ from abcdp.ledger import keys as key_file
 from abcdp.ledger.accounting import Accounting, accounting_of, budget_of, cost_in, total_of
 from abcdp.ledger.amount import Amount, Number, exact
 from abcdp.ledger.anchor import Anchor, journal
-from abcdp.ledger.chain import Chain, Entry, canonical, replay, sha256
+from abcdp.ledger.chain import Chain, Entry, replay
 from abcdp.ledger.commitment import as_rows, commit, commit_as_read, commit_ordered
 from abcdp.ledger.dataset import Dataset, dataset_of
-from abcdp.ledger.errors import BudgetExceeded, LedgerClosed, LedgerError, NearCopyWarning, RequestBurnt
+from abcdp.ledger.errors import LedgerClosed, LedgerError, NearCopyWarning, RequestBurnt
 from abcdp.ledger.keys import Keys
-from abcdp.ledger.state import Kind, State
+from abcdp.ledger.kinds import Kind
+from abcdp.ledger.lookups import check_budget, registered, request_key
+from abcdp.ledger.reserving import Charge, Reserving
 from abcdp.ledger.store import HOW_TO_MAKE_ONE, Store
 from abcdp.ledger.top_ups import Earlier
 from abcdp.privacy.unit import Unit
@@ -37,16 +39,7 @@ _LONGEST_NAME = 200
 _PACKAGE = __name__.partition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """The right to answer one request once; it has been paid for."""
-
-    dataset: str
-    request: str
-    seq: int
-
-
-class Ledger:
+class Ledger(Reserving):
     """An existing ledger.
 
     Parameters
@@ -180,7 +173,7 @@ class Ledger:
     def dataset(self, name: str) -> Dataset:
         """Return a dataset as it stands."""
         with self._reading() as chain:
-            return dataset_of(_registration(chain, name), chain.state(name))
+            return dataset_of(registered(chain, name), chain.state(name))
 
     def datasets(self) -> list[Dataset]:
         """Return all datasets as they stand, in the order of their registration."""
@@ -194,7 +187,7 @@ class Ledger:
         """
         rows = as_rows(data)
         with self._reading() as chain:
-            registration = _registration(chain, name)
+            registration = registered(chain, name)
             rebound = chain.find(Kind.REBOUND, name)
         if not any(hmac.compare_digest(registration.key, commit(key, rows)) for key in self._keys.commitments):
             raise LedgerError(f"the records given are not those registered as dataset {name!r}; nothing was computed.")
@@ -214,7 +207,7 @@ class Ledger:
         """Answer no request about a dataset any more."""
         _check_reason(reason)
         with self._appending() as chain:
-            registration = _registration(chain, name)
+            registration = registered(chain, name)
             if chain.state(name).closed:
                 raise LedgerError(f"dataset {name!r} is closed already.")
             chain.append(Kind.CLOSED, dataset=name, key=name, body={"reason": reason}, actor=actor)
@@ -224,7 +217,7 @@ class Ledger:
         """Give a dataset a lower total budget; what is spent stays spent. The delta of an account in rho stays."""
         _check_reason(reason)
         with self._appending() as chain:
-            registration = _registration(chain, name)
+            registration = registered(chain, name)
             there = dataset_of(registration, chain.state(name))
             if there.accounting == "rho":
                 if exact("delta", delta) not in (0, there.delta):
@@ -242,18 +235,18 @@ class Ledger:
     def charged_before(self, name: str, request: Mapping[str, Any]) -> bool:
         """Whether a request was charged already, so that :meth:`begin` would charge nothing for it."""
         with self._reading() as chain:
-            return chain.find(Kind.CHARGED, _request_key(name, request)) is not None
+            return chain.find(Kind.CHARGED, request_key(name, request)) is not None
 
     def earlier(self, name: str, digest: str, request: Mapping[str, Any]) -> Earlier:
         """Return a stored result by the digest of its bytes, or raise unless this request may top it up, or has."""
         with self._reading() as chain:
-            _registration(chain, name)
-            return top_ups.find(chain, name, digest, _request_key(name, request))
+            registered(chain, name)
+            return top_ups.find(chain, name, digest, request_key(name, request))
 
     def check_budget(self, name: str, cost: Amount) -> None:
         """Raise unless a dataset is open and has so much left, for whoever computes before :meth:`begin`."""
         with self._reading() as chain:
-            _check_budget(name, cost, chain.state(name))
+            check_budget(name, cost, chain.state(name))
 
     def check_integers(self, earlier: Earlier, integers: Iterable[int]) -> None:
         """Raise unless these are the integers that the noise of an earlier result hides."""
@@ -271,24 +264,30 @@ class Ledger:
         leaves: str = "",
         actor: str | None = None,
         tops_up: Earlier | None = None,
+        reservation: str | None = None,
     ) -> Charge | bytes:
         """Charge a dataset for a request, before anything is computed; for a request seen before, return its result.
+
+        One that was reserved is charged exactly what was, once it is approved; what was held for it is free again in
+        the same entry. Where `reservation` names the key of one, nothing else is charged.
 
         `rho` is the cost in concentrated privacy, where it is known, for accounts that are kept in it. `leaves` says in
         words what will leave. Where it `tops_up` an earlier result, all costs are those of the whole chain, of which
         the difference is charged. The charge is on disk when this returns; a refusal, such as
         :class:`BudgetExceeded`, charges nothing.
         """
-        key = _request_key(name, request)
+        key = request_key(name, request)
         with self._appending() as chain:
-            registration = _registration(chain, name)
+            registration = registered(chain, name)
             accounting = accounting_of(registration.values())
             if chain.find(Kind.CHARGED, key):
                 return _stored_result(chain, name, key)
             cost = cost_in(accounting, name, epsilon, delta, rho)
             if tops_up is not None:
                 cost = tops_up.charge(cost)
-            _check_budget(name, cost, chain.state(name))
+            held = self._held(chain, key, cost, reservation)
+            state = chain.state(name)
+            check_budget(name, cost, replace(state, reserved=state.reserved - held))
             body: dict[str, Any] = {"request": dict(request), "purpose": purpose, "leaves": leaves}
             if accounting != "sum":
                 body["total"] = total_of(accounting, epsilon, delta)  # what the release promises of itself
@@ -300,7 +299,7 @@ class Ledger:
                 top_ups.check_end(chain, tops_up, key)
                 chain.append(Kind.TOPPED, dataset=name, key=tops_up.request, body={"by": key}, actor=actor)
                 body["chain"] = tops_up.body()
-            entry = chain.append(Kind.CHARGED, dataset=name, key=key, amount=cost, body=body, actor=actor)
+            entry = chain.append(Kind.CHARGED, dataset=name, key=key, amount=cost, body=body, actor=actor, held=held)
         return Charge(name, key, entry.seq)
 
     def finish(
@@ -345,7 +344,7 @@ class Ledger:
             replay(replayed, self.id, self._keys)
             found = [entry for entry in replayed if name is None or entry.dataset == name]
             if name is not None and not found:
-                _registration(chain, name)  # which says what names there are
+                registered(chain, name)  # which says what names there are
         return found
 
     # -- trust ---------------------------------------------------------------------------------------------------------
@@ -356,6 +355,12 @@ class Ledger:
         with self._reading() as chain:
             replay(chain, self.id, self._keys)
             chain.last_entries()
+            self._check_not_older(chain, seen)
+
+    def check_open(self) -> None:
+        """Raise :class:`LedgerClosed` where the ledger is older than its anchor: a quick look, not :meth:`verify`."""
+        seen = self._journal.last()
+        with self._reading() as chain:
             self._check_not_older(chain, seen)
 
     def head(self) -> Anchor:
@@ -506,48 +511,12 @@ def _check_reason(reason: str) -> None:
         raise LedgerError("reason: say in words why; it is written into the ledger.")
 
 
-def _registration(chain: Chain, name: str) -> Entry:
-    for entry in chain.registrations(name):
-        return entry
-    known = ", ".join(repr(entry.dataset) for entry in chain.registrations())
-    raise LedgerError(
-        f"dataset {name!r} is not registered in this ledger; {f'it has {known}' if known else 'it has none yet'}."
-    )
-
-
-def _request_key(name: str, request: Mapping[str, Any]) -> str:
-    try:
-        return sha256(canonical([name, dict(request)]))
-    except (TypeError, ValueError):
-        raise LedgerError("a request is made of JSON values: text, finite numbers, true, false, null.") from None
-
-
 def _stored_result(chain: Chain, name: str, key: str) -> bytes:
     if result := chain.find(Kind.STORED, key):
         return base64.b64decode(result.values()["result"])
     raise RequestBurnt(
         f"this request on dataset {name!r} was charged and has no result: its run crashed, or still runs. "
         "Fresh noise needs a new request id, which is a new charge."
-    )
-
-
-def _check_budget(name: str, cost: Amount, state: State) -> None:
-    if state.closed:
-        raise LedgerError(f"dataset {name!r} is closed: its owner answers no more requests. Nothing was charged.")
-    left = state.left
-    if cost.fits(left):
-        return
-    (asked_epsilon, asked_delta), (left_epsilon, left_delta) = cost.texts(), left.texts()
-    if cost.rho > left.rho:
-        word, asked, rest = "rho", cost.rho_text(), left.rho_text()
-    elif cost.epsilon > left.epsilon:
-        word, asked, rest = "epsilon", asked_epsilon, left_epsilon
-    else:
-        word, asked, rest = "delta", asked_delta, left_delta
-    raise BudgetExceeded(
-        f"the release needs {word}={asked} but only {rest} is left for dataset {name!r}; "
-        f"nothing was computed on the data. Lower {'epsilon' if word == 'rho' else word}: the "
-        "budget was fixed when the dataset was registered, and nothing raises it."
     )
 
 

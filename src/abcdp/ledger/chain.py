@@ -11,7 +11,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from abcdp.ledger.amount import Amount
 from abcdp.ledger.anchor import Debit
 from abcdp.ledger.errors import LedgerError
 from abcdp.ledger.keys import Keys
-from abcdp.ledger.state import COSTLY, DEBITS, DOUBTED, WHOLE, FaultError, Kind, Rules, State, after
+from abcdp.ledger.kinds import COSTLY, DEBITS, DOUBTED, LIFE, WHOLE, FaultError, Kind
+from abcdp.ledger.state import Rules, State, after
 
 START = "0" * 64
 OLDER = "entries"  # the table of format 1
@@ -120,6 +121,11 @@ class Entry(NamedTuple):
         # values of a foreign type, which only tampering leaves, give a foreign digest
         return sha256(json.dumps(self[:-2], separators=(",", ":"), default=repr))
 
+    def obey(self, rules: Rules) -> State | None:
+        """Return the state of the dataset after this entry, or raise FaultError where it breaks the rules."""
+        about = {"actor": self.actor, "time": self.time, "body": self.body}
+        return rules.apply(self.seq, self.kind, self.dataset, self.key, self.amount, **about)
+
     @property
     def name(self) -> str:
         """The hash by which anchors know this entry: that of an older format, where it was copied from one."""
@@ -189,6 +195,31 @@ class Chain:
     def find(self, kind: str, key: str) -> Entry | None:
         """Return the entry of that kind with that key."""
         return self._one(entries.select().where(entries.c.kind == kind, entries.c.key == key))
+
+    def life(self, *keys: str) -> list[Entry]:
+        """Return the entries about some requests, from their reservations to their results, and their votes."""
+        found: list[Entry] = []
+        for key in keys:
+            steps = sa.and_(entries.c.kind.in_(LIFE), entries.c.key == key)
+            votes = sa.and_(entries.c.kind == Kind.VOTED, entries.c.key.startswith(f"{key} ", autoescape=True))
+            found += (Entry(*row) for row in self._connection.execute(entries.select().where(sa.or_(steps, votes))))
+        return [self._genuine(entry) for entry in sorted(found)]
+
+    def keys(self, kind: str, *, dataset: str | None = None, without: Sequence[str] = ()) -> list[str]:
+        """Return the keys of a kind of entries, in their order, that no entry of some other kinds shares; unchecked."""
+        other = entries.alias()
+        query = sa.select(entries.c.key).where(entries.c.kind == kind).order_by(entries.c.seq)
+        if dataset is not None:
+            query = query.where(entries.c.dataset == dataset)
+        if without:
+            found = sa.select(other.c.seq).where(other.c.kind.in_(without), other.c.key == entries.c.key)
+            query = query.where(~found.exists())
+        return list(self._connection.execute(query).scalars())
+
+    def last(self, kind: str, dataset: str) -> Entry | None:
+        """Return the last entry of a kind about a dataset."""
+        query = entries.select().where(entries.c.kind == kind, entries.c.dataset == dataset)
+        return self._one(query.order_by(entries.c.seq.desc()).limit(1))
 
     def results(self, dataset: str) -> Iterator[Entry]:
         """Yield the entries of a dataset that hold results, unchecked."""
@@ -308,8 +339,8 @@ class Chain:
         return entry
 
 
-def replay(chain: Iterable[Entry], ledger: str, keys: Keys) -> None:
-    """Raise LedgerError, naming the entry, unless the chain is whole and obeys every rule of a ledger."""
+def replay(chain: Iterable[Entry], ledger: str, keys: Keys) -> Rules:
+    """Return the rules as all entries leave them; raise LedgerError, naming the entry that breaks one or is changed."""
     rules, last, previous = Rules(), 0, START
     for last, entry in enumerate(chain, start=1):
         if entry.seq != last:
@@ -319,7 +350,7 @@ def replay(chain: Iterable[Entry], ledger: str, keys: Keys) -> None:
         if entry.digest() != entry.hash or not keys.accepts(entry.mac, ledger, entry.hash):
             raise LedgerError(f"entry {last} of the ledger: it was changed after it was written.")
         try:
-            state = rules.apply(entry.seq, entry.kind, entry.dataset, entry.key, entry.amount)
+            state = entry.obey(rules)
         except FaultError as fault:
             raise LedgerError(f"entry {last} of the ledger: {fault}.") from None
         if entry.state != canonical(None if state is None else state.to_json()) or entry.heads != digest_of(
@@ -329,3 +360,4 @@ def replay(chain: Iterable[Entry], ledger: str, keys: Keys) -> None:
         previous = entry.hash
     if not last:
         raise LedgerError("entry 1 of the ledger: it is missing.")
+    return rules

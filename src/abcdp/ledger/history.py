@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
 from abcdp.ledger.chain import Entry
-from abcdp.ledger.state import COSTLY, WHOLE, Kind
+from abcdp.ledger.kinds import COSTLY, WHOLE, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def _decimal(text: str) -> str:
 def _details(entry: Entry) -> str:
     values = entry.values()
     parts = [values.get(name, "") for name in ("description", "purpose", "reason")]
-    if entry.kind == Kind.CHARGED:
+    if entry.kind in (Kind.CHARGED, Kind.RESERVED):
         request = values.get("request", {})
         name = request.get("request", "") if isinstance(request, dict) else ""
         topped = request.get("tops_up", "") if isinstance(request, dict) else ""
@@ -78,7 +78,21 @@ def _details(entry: Entry) -> str:
         parts += [f"request {name}" if name else "", f"leaves: {values['leaves']}" if values.get("leaves") else ""]
     if entry.kind == Kind.STORED and values.get("left"):
         parts.append(f"left: {values['left']}")
+    if entry.kind == Kind.VOTED:
+        parts = ["for it" if values.get("approve") else "against it", *parts]
+    if entry.kind == Kind.APPROVED and values.get("approvers"):
+        parts.append(f"by {', '.join(values['approvers'])}")
+    if entry.kind == Kind.RULES:
+        parts.append(_pairs(values["rules"]))
+    if entry.kind == Kind.NOTED:
+        parts.append(f"{values['what']}: {_pairs(values['noted'])}")
     return "; ".join(part for part in parts if part)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    """Return what a mapping says, without what it leaves open."""
+    said = ((name, _pairs(value) if isinstance(value, Mapping) else value) for name, value in values.items())
+    return ", ".join(f"{name}: {value}" for name, value in said if value not in (None, [], ""))
 
 
 def page(name: str, found: list[Line]) -> str:

@@ -7,37 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from abcdp.ledger.amount import Amount
-
-
-class Kind:
-    """The kinds of entries, and what is the key of each: no two entries of one kind share it."""
-
-    CREATED = "created"  # the first entry; the ledger's id
-    REGISTERED = "registered"  # a dataset, with its budget as the amount; the commitment to the records
-    CHARGED = "charged"  # the digest of the request
-    STORED = "stored"  # the result of a charge; that of its charge
-    BURNT = "burnt"  # a charge whose run failed; that of its charge
-    TOPPED = "topped"  # a result that the charge after it replaces, once; that of the charge it belongs to
-    RESERVED = "reserved"  # an amount held for a request that awaits approval; the digest of the request
-    APPROVED = "approved"  # that of its reservation
-    REFUSED = "refused"  # the same
-    WITHDRAWN = "withdrawn"  # the same
-    EXPIRED = "expired"  # the same
-    CLOSED = "closed"  # a dataset answers nothing more; its name
-    BUDGET = "budget"  # a lower budget, as the amount; name and number
-    REBOUND = "rebound"  # commitments that a dataset of an older format lacked; its name
-    ADOPTED = "adopted"  # somebody vouches for a ledger without an anchor; the hash of the head before it
-    LOST = "lost"  # a charge that a restored backup had forgotten; the hash of the entry that was lost
-    RECONCILED = "reconciled"  # the hash of the anchor's head
-
-
-COSTLY = (Kind.REGISTERED, Kind.CHARGED, Kind.LOST, Kind.RESERVED, Kind.BUDGET)  # entries with an amount
-WHOLE = (Kind.CREATED, Kind.ADOPTED, Kind.RECONCILED)  # entries of the ledger as a whole
-DEBITS = (Kind.REGISTERED, Kind.CHARGED, Kind.LOST)
-DOUBTED = (Kind.ADOPTED, Kind.RECONCILED)  # after these nobody knows which results were topped up elsewhere
-_ENDED = (Kind.REFUSED, Kind.WITHDRAWN, Kind.EXPIRED)
-KINDS = frozenset(value for name, value in vars(Kind).items() if not name.startswith("_"))
-
+from abcdp.ledger.kinds import DOUBTED, ENDED, KINDS, WHOLE, FaultError, Kind
+from abcdp.ledger.progress import Requests
 
 _NOTHING = Amount()
 
@@ -73,10 +44,6 @@ class State:
         return cls(registered, budget, spent, reserved, closed)
 
 
-class FaultError(Exception):
-    """An entry that breaks the rules."""
-
-
 def after(state: State, kind: str, dataset: str, amount: Amount, held: Amount) -> State:
     """Return the state of a dataset after an entry, or raise FaultError; `held` is what its request had reserved."""
     if kind == Kind.LOST:  # it had been spent, whatever the budget, and before the dataset was registered anew
@@ -94,7 +61,7 @@ def after(state: State, kind: str, dataset: str, amount: Amount, held: Amount) -
     if kind == Kind.RESERVED:
         _check_fits(state, dataset, amount)
         return replace(state, reserved=state.reserved + amount)
-    if kind in _ENDED:
+    if kind in ENDED:
         return replace(state, reserved=state.reserved - held)
     if kind == Kind.CLOSED:
         return replace(state, closed=True)
@@ -119,11 +86,22 @@ class Rules:
         self.states: defaultdict[str, State] = defaultdict(State)
         self.heads: dict[str, int] = {}
         self._seen: set[tuple[str, str]] = set()
+        self.requests = Requests()
         self._charged: dict[str, str] = {}
-        self._held: dict[str, tuple[str, Amount]] = {}
         self._open: set[str] = set()  # the keys of results that can be topped up
 
-    def apply(self, seq: int, kind: str, dataset: str, key: str, amount: Amount) -> State | None:
+    def apply(
+        self,
+        seq: int,
+        kind: str,
+        dataset: str,
+        key: str,
+        amount: Amount,
+        *,
+        actor: str = "",
+        time: str = "",
+        body: str = "{}",
+    ) -> State | None:
         """Take the next entry, or raise FaultError; return the state of its dataset, if it has one."""
         if kind not in KINDS:
             raise FaultError(f"its kind {kind!r} is not known")
@@ -142,13 +120,14 @@ class Rules:
             self._open.clear()
         if kind in WHOLE:
             return None
-        held = self._request(kind, dataset, key, amount)
+        self._follow(kind, dataset, key)
+        held = self.requests.apply(kind, dataset, key, amount, actor, time, body)
         self.states[dataset] = after(self.states[dataset], kind, dataset, amount, held)
         self.heads[dataset] = seq
         return self.states[dataset]
 
-    def _request(self, kind: str, dataset: str, key: str, amount: Amount) -> Amount:
-        """Follow requests from reservation to result; return what the request of this entry had reserved."""
+    def _follow(self, kind: str, dataset: str, key: str) -> None:
+        """Follow charges to their results, and results to what replaces them."""
         if kind in (Kind.STORED, Kind.BURNT):
             if self._charged.get(key) != dataset:
                 raise FaultError("a result without its charge")
@@ -163,11 +142,5 @@ class Rules:
             self._open.remove(key)
         if kind == Kind.CHARGED:
             self._charged[key] = dataset
-            return self._held.pop(key, (dataset, Amount()))[1]
-        if kind == Kind.RESERVED:
-            self._held[key] = dataset, amount
-        if kind in (Kind.APPROVED, *_ENDED):
-            if self._held.get(key, ("",))[0] != dataset:
-                raise FaultError(f"{kind} without a reservation")
-            return self._held.pop(key)[1] if kind in _ENDED else self._held[key][1]
-        return Amount()
+        if kind == Kind.RESERVED and key in self._charged:
+            raise FaultError("reserved though it is charged")

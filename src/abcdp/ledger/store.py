@@ -37,7 +37,7 @@ class Store:
             )
         else:
             url = _with_password(url)
-            self.name = _public_url(url)
+            self.name = public_url(url)
             self._engine = _postgres_engine(url, timeout)
 
     def _connect_to_file(self) -> sqlite3.Connection:
@@ -152,7 +152,13 @@ def _url(where: str | os.PathLike[str]) -> sa.URL:
         return url
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
-    raise LedgerError(f"a ledger lives in a SQLite file or in PostgreSQL, not in {_public_url(url)!r}.")
+    raise LedgerError(f"a ledger lives in a SQLite file or in PostgreSQL, not in {public_url(url)!r}.")
+
+
+def database_url(where: str | os.PathLike[str]) -> sa.URL:
+    """Return the URL of a database, with a password from the environment where it has none itself."""
+    url = _url(where)
+    return url if url.get_backend_name() == "sqlite" else _with_password(url)
 
 
 def _check_file(path: Path, name: str) -> None:
@@ -184,7 +190,7 @@ def _with_password(url: sa.URL) -> sa.URL:
     return url if password is None else url.set(password=password)
 
 
-def _public_url(url: sa.URL) -> str:
+def public_url(url: sa.URL) -> str:
     """Return a URL that can be shown: without password, and of what follows the question mark only the names."""
     return url.set(query=dict.fromkeys(url.query, "***")).render_as_string(hide_password=True)
 

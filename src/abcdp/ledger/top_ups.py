@@ -20,7 +20,7 @@ from abcdp.ledger.chain import Chain, Entry
 from abcdp.ledger.commitment import commit_integers
 from abcdp.ledger.errors import LedgerError
 from abcdp.ledger.keys import Keys
-from abcdp.ledger.state import Kind
+from abcdp.ledger.kinds import Kind
 
 _NOTHING = "nothing was charged"
 

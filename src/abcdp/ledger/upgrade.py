@@ -20,7 +20,7 @@ from abcdp.ledger.book import FORMAT, Ledger, add_lost
 from abcdp.ledger.chain import OLDER, START, Chain, replay
 from abcdp.ledger.errors import LedgerError
 from abcdp.ledger.keys import Keys
-from abcdp.ledger.state import Kind
+from abcdp.ledger.kinds import Kind
 from abcdp.ledger.store import Store
 
 # what the kinds of format 1 are called now

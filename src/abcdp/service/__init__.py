@@ -1,0 +1,1 @@
+"""The owner's server, and the client that modelers reach it with."""

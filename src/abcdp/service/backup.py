@@ -1,0 +1,48 @@
+"""Copies of all that a server cannot make anew. The records and the ledger's keys are not among them.
+
+A restored ledger is older than its anchor, and stays closed until its owner reconciles it: what was charged after the
+copy was made is charged again from the anchor, and nothing is answered before.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+from abcdp.errors import StorageError
+from abcdp.service.settings import Settings
+
+
+def back_up(settings: Settings, to: Path) -> tuple[str, ...]:
+    """Copy settings, documents, banks and the ledger into a new folder while the server runs; return what was copied.
+
+    The ledger comes last: what the documents speak of is in it. What lies in PostgreSQL is left to that server's own
+    means.
+    """
+    try:
+        to.mkdir(mode=0o700)
+    except OSError as error:
+        raise StorageError(f"{to} cannot be made: {error.strerror}. A backup goes into a new folder.") from None
+    copied = [settings.path.name]
+    shutil.copy2(settings.path, to)
+    if settings.banks.is_dir():
+        shutil.copytree(settings.banks, to / "banks")
+        copied.append("banks")
+    for place in (settings.documents, settings.ledger):
+        if "://" not in place:
+            _copy_database(Path(place), to / Path(place).name)
+            copied.append(Path(place).name)
+    return tuple(copied)
+
+
+def _copy_database(path: Path, to: Path) -> None:
+    """Copy a SQLite file as it stands between two transactions."""
+    os.close(os.open(to, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    source, target = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True), sqlite3.connect(to)
+    try:
+        source.backup(target)
+    finally:
+        source.close()
+        target.close()

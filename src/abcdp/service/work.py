@@ -1,0 +1,35 @@
+"""The program that computes approved requests: ``python -m abcdp.service.work --config owner.toml``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from typing import Any
+
+from abcdp.service.logs import LOG, set_up
+from abcdp.service.office import open_office
+from abcdp.service.settings import load
+from abcdp.service.worker import Worker
+
+
+def main() -> None:
+    """Work until told to stop; a release that has begun is ended first."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", required=True)
+    settings = load(parser.parse_args().config)
+    set_up()
+    stop = threading.Event()
+
+    def end(*_: Any) -> None:
+        stop.set()
+
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, end)
+    office = open_office(settings, forks=True)
+    LOG.info("worker begins")
+    Worker(office.desk, tell=lambda state: LOG.info("worker", extra={"state": state})).run(stop.is_set)
+
+
+if __name__ == "__main__":
+    main()
