@@ -10,7 +10,7 @@ import re
 import secrets
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -36,6 +36,7 @@ from abcdp.privacy.unit import Unit
 
 FORMAT = 2
 _LONGEST_NAME = 200
+_ROOM = 1 << 30
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -56,6 +57,7 @@ class Ledger(Reserving):
     """
 
     def __init__(self, where: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
+        self.where = os.fspath(where)  # as it was given, for other processes: it may hold a password
         self._store = Store(where, timeout)
         with self._store.reading() as chain:
             if chain.is_older_format():
@@ -87,6 +89,19 @@ class Ledger(Reserving):
     def name(self) -> str:
         """The file, or the database without its password."""
         return self._store.name
+
+    @property
+    def file_bytes(self) -> int:
+        """The bytes that a file may need which a process writes for this ledger: those of its own, and more."""
+        path = self._store.path
+        return _ROOM + (path.stat().st_size if path is not None else 0)
+
+    def alone(self, dataset: str) -> AbstractContextManager[bool]:
+        """Keep others out who ask the same of a dataset, and yield whether nobody has: for as long as a release takes.
+
+        The ledger itself stays open to all.
+        """
+        return self._store.alone(dataset)
 
     # -- datasets ------------------------------------------------------------------------------------------------------
 

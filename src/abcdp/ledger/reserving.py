@@ -214,10 +214,19 @@ class Reserving(abc.ABC):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def key_of(name: str, request: Mapping[str, Any]) -> str:
+        """Return the key of a request: the digest of all that it asks."""
+        return request_key(name, request)
+
     def progress(self, key: str) -> Progress | None:
         """Return where a request stands, None where it was never reserved."""
+        return self.progress_of(key).get(key)
+
+    def progress_of(self, *keys: str) -> dict[str, Progress]:
+        """Return where some requests stand, by their keys; those that were never reserved are left out."""
         with self._reading() as chain:
-            return _told(chain.life(key)).get(key)
+            return _told(chain.life(*keys))
 
     def requests(self, dataset: str | None = None, actor: str | None = None) -> list[Progress]:
         """Return the requests that were ever reserved, in their order: of one dataset, or of one who asked."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import math
 import os
 import sqlite3
@@ -92,6 +94,28 @@ class Store:
         except BaseException:
             self._path.unlink()
             raise
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[bool]:
+        """Yield whether this process alone works under a name, until it is done or dies; others are told no."""
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big", signed=True)
+        if self._path is None:
+            with self._own_errors(), self._engine.connect() as connection:
+                # of the session, which ends with the connection
+                query = sa.text("SELECT pg_try_advisory_lock(:ours, :name)")
+                yield bool(connection.execute(query, {"ours": _ADVISORY_LOCK, "name": number}).scalar())
+            return
+        beside = self._path.with_name(f"{self._path.name}.{number & 0xFFFFFFFF:08x}.lock")
+        file = os.open(beside, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(file)
 
     @contextmanager
     def locked_older(self) -> Iterator[int]:

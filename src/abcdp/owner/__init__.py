@@ -6,5 +6,17 @@ Who may come in here is a short list in ``.importlinter``; every other module of
 from __future__ import annotations
 
 from abcdp.owner.requests import NoiseName, Preview, check_request, empty_cells, open_ledger, preview, register, release
+from abcdp.owner.reserve import Admission, admit
 
-__all__ = ["NoiseName", "Preview", "check_request", "empty_cells", "open_ledger", "preview", "register", "release"]
+__all__ = [
+    "Admission",
+    "NoiseName",
+    "Preview",
+    "admit",
+    "check_request",
+    "empty_cells",
+    "open_ledger",
+    "preview",
+    "register",
+    "release",
+]

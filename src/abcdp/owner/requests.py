@@ -38,7 +38,7 @@ from abcdp.sampling.digits import FastNoise
 from abcdp.sampling.opendp import OpenDPNoise
 
 if TYPE_CHECKING:
-    from abcdp.ledger import Charge, Dataset, Earlier, Ledger
+    from abcdp.ledger import Charge, Dataset, Earlier, Ledger, Progress
     from abcdp.ledger.accounting import Accounting
     from abcdp.ledger.amount import Amount
 
@@ -222,6 +222,7 @@ def release(
     purpose: str = "",
     actor: str | None = None,
     tops_up: Any = None,
+    reservation: Progress | None = None,
 ) -> Release:
     """Answer a bank of simulations with a private release, and charge the ledger for it.
 
@@ -258,6 +259,9 @@ def release(
         same numbers: the noise is drawn given the old one, so that both together cost what this one costs, and only the
         difference is charged. For private summaries with ``norm="l1"``, each release once, the last of a chain, where
         the dataset adds up epsilons; and with ``norm="l2"``, a first release alone, where it adds up rho.
+    reservation
+        A request of the owner's service that was reserved in the ledger and approved: it is charged exactly so, and
+        nothing else is.
 
     See Also
     --------
@@ -265,7 +269,8 @@ def release(
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
     book = open_ledger(ledger)
-    admitted = _admission(bank, mechanism, book, dataset, noise, memory, at_most, request, tops_up)
+    asker = "" if reservation is None else reservation.actor
+    admitted = admission(bank, mechanism, book, dataset, noise, memory, at_most, request, tops_up, asker)
     answered = book.charged_before(dataset, admitted.asked)
     check_failures(bank, allow_failed or answered)
     say_whom(bank, admitted.entry.unit)
@@ -289,6 +294,7 @@ def release(
         leaves=admitted.leaves,
         actor=actor,
         tops_up=admitted.earlier,
+        reservation=None if reservation is None else reservation.key,
     )
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
@@ -366,9 +372,14 @@ def preview(
     What is said of the file is compared with the registration, as a release does.
     """
     bank = bank if isinstance(bank, Bank) else Bank(bank)
-    admitted = _admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, "", tops_up)
+    admitted = admission(bank, mechanism, open_ledger(ledger), dataset, noise, memory, at_most, "", tops_up)
     said = Reading.said(columns, dates, categories, separator, decimal)
     said.check_registered(Reading.from_json(admitted.entry.reading), dataset)
+    return preview_of(bank, admitted, allow_failed)
+
+
+def preview_of(bank: Bank, admitted: Admitted, allow_failed: bool = False) -> Preview:
+    """Return what an admitted request would promise, cost and let out; say what is doubtful about its bank."""
     check_failures(bank, allow_failed)
     say_whom(bank, admitted.entry.unit)
     return Preview(
@@ -385,7 +396,7 @@ def preview(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Admitted:
+class Admitted:
     """A request that may be charged: its dataset, its integers and sampler, what it promises and what leaves."""
 
     entry: Dataset
@@ -421,7 +432,7 @@ class _Admitted:
         return self.cost if self.entry.accounting == "rho" else price.fractions()
 
 
-def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: _Admitted) -> IntArray | None:
+def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: Admitted) -> IntArray | None:
     """Return the integers that a release to be replaced hides, once the ledger knows them again; None without one.
 
     What is refused here depends on the records, through how a machine rounds them: the refusal is for the owner, as is
@@ -435,7 +446,7 @@ def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: _Ad
     return hidden
 
 
-def _admission(
+def admission(
     bank: Bank,
     mechanism: Mechanism,
     book: Ledger,
@@ -445,13 +456,20 @@ def _admission(
     at_most: float | None,
     request: str,
     tops_up: Any,
-) -> _Admitted:
-    """Return a request as it will be charged and run, or refuse it: by public facts alone."""
+    asker: str = "",
+) -> Admitted:
+    """Return a request as it will be charged and run, or refuse it: by public facts alone.
+
+    Where a service takes requests, `asker` is part of one: what two modelers ask in the same words are two requests,
+    so that neither learns of the other.
+    """
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
     check_columns(bank, entry)
     check_missing(bank, entry)
     asked, top_up = {"bank": bank.digest, "mechanism": mechanism.to_json(), "request": request}, None
+    if asker:
+        asked["asker"] = asker
     if tops_up is not None:
         asked["tops_up"] = digest_of(tops_up)
         top_up = topped_up(book, asked, bank, mechanism, entry, calibration)
@@ -464,7 +482,7 @@ def _admission(
     totals = word_of_totals((entry.name, entry.description, *sorted(Reading.from_json(entry.reading).spoken_of)))
     guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit, totals=totals is not None)
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))
-    admitted = _Admitted(
+    admitted = Admitted(
         entry=entry,
         asked=asked,
         calibration=calibration,
@@ -528,7 +546,7 @@ def _run(
     records: PrivateData,
     hidden: IntArray | None,
     mechanism: Mechanism,
-    admitted: _Admitted,
+    admitted: Admitted,
     noise: str,
 ) -> Release:
     earlier = None if admitted.top_up is None else admitted.top_up.summary

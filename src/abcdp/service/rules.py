@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from abcdp.bank import Bank
+from abcdp.errors import MechanismError
 from abcdp.ledger.terms import DatasetRules
-from abcdp.mechanisms import Mechanism
 
 __all__ = ["DatasetRules", "check_allowed"]
 
 
-def check_allowed(rules: DatasetRules, bank: Bank, mechanism: Mechanism) -> None:
-    """Raise unless the rules of a dataset allow the mechanism and the distance of the bank."""
-    raise NotImplementedError
+def check_allowed(rules: DatasetRules, dataset: str, mechanism: str, distance: str) -> None:
+    """Raise unless the rules of a dataset allow a kind of mechanism, and a bank with a kind of distance."""
+    for word, kind, allowed in (("mechanism", mechanism, rules.mechanisms), ("distance", distance, rules.distances)):
+        if allowed and kind not in allowed:
+            raise MechanismError(
+                f"the rules of dataset {dataset!r} do not allow the {word} {kind!r}; they allow {', '.join(allowed)}."
+            )
