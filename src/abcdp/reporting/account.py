@@ -16,7 +16,8 @@ from typing import Any
 from abcdp.errors import ReleaseError
 from abcdp.ledger import Dataset, Ledger
 from abcdp.ledger.chain import Entry
-from abcdp.ledger.state import WHOLE, Kind, State
+from abcdp.ledger.kinds import WHOLE, Kind
+from abcdp.ledger.state import State
 from abcdp.privacy.unit import Unit
 from abcdp.releases.release import Release
 from abcdp.reporting.protection import Loss, loss_of

@@ -39,7 +39,8 @@ class Asked:
 
     `unit` and `records` are the dataset's where an account is given, and needed otherwise; `records` is a public
     number, or None where the size is private. `price` and `guarantee` are what an owner's preview says, where it was
-    asked: of a request that tops up an earlier one they are not what the mechanism alone says.
+    asked: of a request that tops up an earlier one they are not what the mechanism alone says. A plan that is `claimed`
+    is the word of whoever asks: the page says so.
     """
 
     bank: Bank
@@ -56,6 +57,7 @@ class Asked:
     price: Price | None = None
     guarantee: Guarantee | None = None
     audit: Mapping[str, Any] | None = None
+    claimed: bool = False
 
 
 def decision_page(asked: Asked, *, made: Specimen | None = None) -> str:
@@ -71,13 +73,7 @@ def decision_values(asked: Asked, *, made: Specimen | None = None) -> dict[str, 
     calibration = _calibrated(asked)
     guarantee = asked.guarantee or _guarantee(asked, calibration)
     price = asked.price or _price(asked, calibration)
-    made = made or specimen(
-        asked.bank,
-        asked.mechanism,
-        unit=asked.unit,
-        records=asked.records,
-        region=None if asked.plan is None else asked.plan.region,
-    )
+    made = made or specimen(asked.bank, asked.mechanism, unit=asked.unit, records=asked.records)
     leaves, count = asked.mechanism.leaves(calibration, len(asked.bank.parameters))
     now, account = loss_of(exact(guarantee.epsilon), exact(guarantee.delta)), asked.account
     return {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,17 @@ def report(
 
 
 def report_values(
-    release: Release, bank: Bank, model: Model | None, records: int | None, account: Account | None
+    release: Release,
+    bank: Bank,
+    model: Model | None,
+    records: int | None,
+    account: Account | None,
+    answer: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what the page of a release shows: everything in it is public, or was paid for."""
+    """Return what the page of a release shows: everything in it is public, or was paid for.
+
+    `answer` is what :func:`answer_values` returned before.
+    """
     guarantee = release.guarantee
     values: dict[str, Any] = {
         "release": release,
@@ -97,33 +106,47 @@ def report_values(
         "failures": failures_and_where(bank),
         "numbers": released(release, bank),
         "budget": None if account is None else account.line(),
-        "answer": None,
+        "answer": answer,
     }
     values["how"], values["interval"] = in_words(release)
-    if release.accepted or release.summary is not None:
-        values["answer"] = _answer(release, bank, model, records)
+    if answer is None and (release.accepted or release.summary is not None):
+        values["answer"] = answer_values(release, bank, model, records)
     return values
 
 
-def _answer(release: Release, bank: Bank, model: Model | None, records: int | None) -> dict[str, Any]:
-    """Return what is inferred from a release: numbers, pictures, and what speaks against them."""
+def public_values(release: Release, bank: Bank, description: str, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a page shows that explains a release to everybody: whom it protects, what was said, what not."""
+    guarantee = release.guarantee
+    return {
+        "release": release,
+        "description": description or release.dataset,
+        "who": guarantee.unit.name or texts()("protection.somebody"),
+        "promise": promise(guarantee),
+        "beliefs": beliefs(Loss(guarantee.epsilon, guarantee.delta), who=guarantee.unit.name),
+        "numbers": released(release, bank),
+        "answer": answer,
+    }
+
+
+def answer_values(release: Release, bank: Bank, model: Model | None, records: int | None) -> dict[str, Any]:
+    """Return what is inferred from a release, as plain values: numbers, pictures, and what speaks against them."""
     say = texts()
     tree, doubts = posterior_and_doubts(release, bank, model=model, records=records)
     found: dict[str, Any] = {
         "doubts": doubts,
         "method": tree.attrs["method"],
-        "draws": tree["posterior"].sizes["draw"],
+        "draws": int(tree["posterior"].sizes["draw"]),
         "effective": tree.attrs.get("effective_sample_size"),
         "summary": summary_table(tree),
-        "densities": of_tree(tree),
-        "pairs": picture(plots.pairs(tree), say("report.pairs_alt")) if len(release.parameters) > 1 else None,
+        "densities": [asdict(one) for one in of_tree(tree)],
+        "pairs": asdict(picture(plots.pairs(tree), say("report.pairs_alt"))) if len(release.parameters) > 1 else None,
         "check": None,
         "predictive": None,
     }
     if "observed_data" in tree.children:
         p_value = _in_figures(tree.attrs["predictive_p_value"])
         found |= {
-            "check": picture(plots.check(tree), _check_in_words(tree, p_value)),
+            "check": asdict(picture(plots.check(tree), _check_in_words(tree, p_value))),
             "p_value": p_value,
             "predicted_by": tree.attrs["predictive"],
         }
@@ -132,7 +155,7 @@ def _answer(release: Release, bank: Bank, model: Model | None, records: int | No
         theta = np.stack([np.ravel(tree["posterior"][name]) for name in release.parameters], axis=1)
         synthetic = simulate_at(theta, model, _SETS, min(bank.records, _MOST_RECORDS), np.random.default_rng(0))
         figure = plots.predictive(synthetic, bank.header.column_names)
-        found["predictive"] = picture(figure, say("report.predictive_alt", sets=_SETS))
+        found["predictive"] = asdict(picture(figure, say("report.predictive_alt", sets=_SETS)))
     return found
 
 
