@@ -209,6 +209,19 @@ OFFENDERS = {
             "abcdp.cli.trust -> abcdp.cli.ledger",
         ],
     ),
+    "others of the service come to the door, or use who stands there": (
+        {
+            "service/app.py": "from abcdp.owner import release",
+            "service/rules.py": "def peek():\n    from abcdp.owner import register\n    return register",
+            "cli/public.py": "from abcdp.service.worker import Worker",
+        },
+        {"facade", "service"},
+        [
+            "abcdp.service.app -> abcdp.owner",
+            "abcdp.service.rules -> abcdp.owner",
+            "abcdp.cli.public -> abcdp.service.worker",
+        ],
+    ),
     "a new module of the owner is as closed as the old ones": (
         {"owner/new.py": "secret = 1", "cli/trust.py": "from abcdp.owner.new import secret"},
         {"owner"},
@@ -322,7 +335,7 @@ def detours(package):
             if what and not module_behind(source, what) and handed_on(source, what):
                 yield f"{what} is not {source}'s to give"
             private = source == OWNER or source.startswith(OWNER + ".")
-            door = one.name == "abcdp" or (one.name == OWNER and source == f"{OWNER}.requests")
+            door = one.name == "abcdp" or (one.name == OWNER and source in (f"{OWNER}.requests", f"{OWNER}.reserve"))
             if private and name in one.offered and not door:
                 yield f"{name} of the owner is offered"
 

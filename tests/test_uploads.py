@@ -101,7 +101,8 @@ def test_nobody_learns_that_another_sent_a_bank(make, bank):
     with pytest.raises(NotFound):
         uploads.folder("max", digest)
     theirs = uploads.begin("max", digest, declared(folder))
-    assert theirs.state == "open" and set(theirs.received.values()) == {0}
+    assert theirs.state == "open"
+    assert set(theirs.received.values()) == {0}
     with pytest.raises(NotFound):
         uploads.find("max", mine.id)
     with pytest.raises(NotFound):
@@ -167,7 +168,7 @@ def test_sizes_are_kept(make, bank):
 
 
 def test_an_account_has_a_share_and_few_open_uploads(make, bank):
-    digest, folder = bank
+    _digest, folder = bank
     size = sum(one["size"] for one in declared(folder))
     uploads = make(quota_bytes=2 * size, unfinished_uploads=1)
     send(uploads, "mia", bank)
@@ -222,12 +223,14 @@ def test_unfinished_uploads_are_removed_in_time(make, clock, tmp_path):
 def test_another_bank_than_declared_is_refused_and_removed(make, bank, tmp_path):
     _, folder = bank
     done = send(uploads := make(), "mia", (DIGEST, folder))
-    assert done.state == "refused" and "another was declared" in done.reason
+    assert done.state == "refused"
+    assert "another was declared" in done.reason
     assert list((tmp_path / "uploads").iterdir()) == [] == list((tmp_path / "banks").iterdir())
     with pytest.raises(NotFound):
         uploads.folder("mia", DIGEST)
     again = uploads.begin("mia", DIGEST, declared(folder))  # and may be sent anew
-    assert again.id != done.id and again.state == "open"
+    assert again.id != done.id
+    assert again.state == "open"
 
 
 def test_an_inspection_that_was_cut_off_begins_anew(make, bank, clock):
@@ -299,9 +302,12 @@ def test_the_program_has_limits_and_no_secrets(make, copy, monkeypatch, tmp_path
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     told = run_limited("told", json.dumps({"memory": 1 << 29, "seconds": 7}), 20)
-    assert told["limits"]["RLIMIT_AS"] == 1 << 29 and told["limits"]["RLIMIT_CPU"] == 7
-    assert told["limits"]["RLIMIT_FSIZE"] == 0 and told["limits"]["RLIMIT_NOFILE"] == 64
-    assert not told["wrote"] and not told["held"]
+    assert told["limits"]["RLIMIT_AS"] == 1 << 29
+    assert told["limits"]["RLIMIT_CPU"] == 7
+    assert told["limits"]["RLIMIT_FSIZE"] == 0
+    assert told["limits"]["RLIMIT_NOFILE"] == 64
+    assert not told["wrote"]
+    assert not told["held"]
     assert "secret" not in json.dumps(told["environment"])
 
 
@@ -315,10 +321,13 @@ def test_a_reader_that_hangs_or_dies_refuses_the_bank(make, copy, monkeypatch, t
     (tmp_path / "dies.py").write_text("import os; os.abort()")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(inspection, "_GRACE", 0.0)
-    assert run_limited("hangs", "", 0.3) is None and run_limited("dies", "", 5) is None
+    assert run_limited("hangs", "", 0.3) is None
+    assert run_limited("dies", "", 5) is None
 
 
 def test_a_reason_names_no_place_of_the_server_and_is_harmless(make, copy):
     _, folder = copy
     said = inspection._public(f"bank {folder}: {folder}/shards/1.parquet \x1b[2J" + "x" * 1000, folder)
-    assert str(folder) not in said and "\x1b" not in said and len(said) == 500
+    assert str(folder) not in said
+    assert "\x1b" not in said
+    assert len(said) == 500

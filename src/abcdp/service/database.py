@@ -18,6 +18,7 @@ from abcdp.errors import AbcdpError
 from abcdp.ledger.store import database_url, public_url
 
 WAIT = 30.0  # seconds for other processes that write
+_ADVISORY_LOCK = 0xABCD8  # beside that of the ledger, which is taken after it
 _METADATA = sa.MetaData()
 
 
@@ -94,9 +95,7 @@ class Database:
 
     def create(self, *more: sa.MetaData) -> None:
         """Make the tables that are not there yet, those of others too."""
-        with self._own_errors(), self.engine.begin() as connection:
-            if not self.is_file:  # two servers may start at once
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({0xABCD8})")
+        with self.writing() as connection:  # two servers may start at once
             for metadata in (_METADATA, *more):
                 metadata.create_all(connection)
 
@@ -108,10 +107,15 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """Yield a connection in a transaction; of a file it keeps other writers out from the start."""
+        """Yield a connection in a transaction that keeps other writers out from the start: what it sees stays so."""
         writes = self.engine.execution_options(abcdp_writes=True)
         with self._own_errors(), writes.begin() as connection:
+            self._lock(connection)
             yield connection
+
+    def _lock(self, connection: sa.Connection) -> None:
+        if not self.is_file:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:

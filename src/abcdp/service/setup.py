@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from abcdp.errors import StorageError
 from abcdp.ledger import Ledger
+from abcdp.privacy.unit import Unit
 from abcdp.service.accounts import ADMINISTRATOR, ALL, APPROVER, AUDITOR, MODELER, Account
 from abcdp.service.desk import Registration
 from abcdp.service.office import Office, open_office
@@ -89,13 +90,13 @@ def make_sample(folder: Path, *, port: int = 0) -> Sample:
     write_records(settings.records / "town.npy", SAMPLE_RECORDS)
     office = open_office(settings)
     try:
-        office.records.set(SAMPLE, "town.npy")
+        place = office.records.set(SAMPLE, "town.npy")
         office.desk.register(
             LOCAL,
             Registration(
                 name=SAMPLE,
-                file="town.npy",
-                unit={"name": "one inhabitant"},
+                file=str(place),
+                unit=replace(Unit(), name="one inhabitant").to_json(),
                 epsilon=SAMPLE_EPSILON,
                 missing="none",
                 description="the days on which made-up people fell ill",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 _START = 1.0  # seconds until a process runs that has read nothing yet
 _PER_NUMBER = 2e-8  # seconds to read one number of a bank
-_PER_DRAW = {"private_summary": 0.0}  # seconds of noise for each draw, by the kind of mechanism
+_PER_DRAW = {"private-summary": 0.0}  # seconds of noise for each draw, by the kind of mechanism
 _LONGEST_DRAW = 2e-5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from abcdp.ledger import Dataset
 from abcdp.ledger.history import lines
+from abcdp.ledger.kinds import Kind
 from abcdp.ledger.terms import DatasetRules
 from abcdp.service.accounts import ADMINISTRATOR, APPROVER, AUDITOR
 from abcdp.service.desk import Registration
@@ -21,6 +22,7 @@ from abcdp.service.routes.common import (
     Body,
     Here,
     Number,
+    RoleError,
     Text,
     Word,
     needs,
@@ -85,8 +87,9 @@ def register(body: NewDataset, account: Acting, office: Here) -> dict[str, Any]:
     if any(entry.name == body.name for entry in office.ledger.datasets()):
         raise Conflict(f"dataset {body.name!r} is registered already; its budget can be lowered, never raised.")
     rules = DatasetRules.from_json(body.rules) if body.rules is not None else None
-    office.records.set(body.name, body.file)
+    place = office.records.set(body.name, body.file)
     said = body.model_dump(exclude={"rules"}) | {"epsilon": str(body.epsilon), "delta": str(body.delta)}
+    said["file"] = str(place)
     office.desk.register(account, Registration(**said))
     if rules is not None:
         office.ledger.set_rules(body.name, rules, actor=account.id)
@@ -123,10 +126,21 @@ def close(name: str, body: Reason, account: Acting, office: Here) -> dict[str, A
 
 @routes.get("/datasets/{name}/history")
 def history(name: str, account: Acting, office: Here) -> list[dict[str, Any]]:
-    """List every entry about a dataset, each checked: for its approvers and auditors, and administrators."""
+    """List every entry about a dataset, each checked: for its approvers and auditors, and administrators.
+
+    Who votes sees no vote of others on a request that nobody has decided yet.
+    """
     needs_on(account, name, APPROVER, AUDITOR, ADMINISTRATOR)
     _found(office, account, name)
-    return [line.to_json() for line in lines(office.ledger.history(name))]
+    entries = office.ledger.history(name)
+    if account.may(APPROVER, name):
+        open_ones = {one.key for one in office.ledger.awaiting()}  # read later: what is decided by now may be shown
+        entries = [
+            entry
+            for entry in entries
+            if entry.kind != Kind.VOTED or entry.actor == account.id or entry.key.partition(" ")[0] not in open_ones
+        ]
+    return [line.to_json() for line in lines(entries)]
 
 
 @routes.get("/ledger/anchor", tags=["ledger"])
@@ -138,8 +152,15 @@ def anchor(account: Acting, office: Here) -> dict[str, Any]:
 
 @routes.get("/ledger/export", tags=["ledger"])
 def export(account: Acting, office: Here) -> dict[str, Any]:
-    """Give every entry as it is in the chain, each checked: for administrators and auditors of all."""
+    """Give every entry as it is in the chain, each checked: for administrators and auditors of all.
+
+    Not for who votes: votes of others are among the entries.
+    """
     needs_all(account)
+    if account.has(APPROVER):
+        raise RoleError(
+            "an approver sees no votes of others before the end: export with an account that votes on none."
+        )
     return {"ledger": office.ledger.id, "entries": [entry._asdict() for entry in office.ledger.history()]}
 
 
