@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from abcdp.privacy.unit import Unit
 from abcdp.reporting.account import Account as Budget
-from abcdp.reporting.account import amount, records_in_words
+from abcdp.reporting.account import records_in_words
+from abcdp.reporting.texts import texts
 from abcdp.service.accounts import ADMINISTRATOR, APPROVER, Account
 from abcdp.service.console.pages import Filled, Visitor, is_owner, moved, page, router, text_of
 from abcdp.service.office import Office
@@ -44,6 +45,7 @@ def dataset(request: Request, account: Visitor, office: Here, name: str = "") ->
         "dataset.html",
         dataset=_shown(office, account, values),
         rules=values["rules"],
+        facts=_facts(values, records_in_words(office.ledger.dataset(name).unit, values["records"])),
         budget=None if budget is None else budget.line(),
         charges=None if budget is None else len(budget.charges),
         requests=requests,
@@ -117,6 +119,23 @@ def _whole(values: Any, name: str, usual: int) -> int:
     return int(text)
 
 
+def _facts(values: dict[str, Any], size: str) -> list[tuple[str, str]]:
+    """Return the public description of a dataset as names and values."""
+    say, rules = texts(), values["rules"]
+    found = {
+        "unit": values["unit_in_words"],
+        "records": size,
+        "columns": ", ".join(values["reading"].get("columns") or ()) or str(values["columns"]),
+        "accounting": values["accounting"],
+        "total": ", ".join(f"{word} {text}" for word, text in values["total"].items()),
+        "approvers": str(rules["approvers"]),
+        "days": str(rules["days"]),
+        "mechanisms": ", ".join(rules["mechanisms"]),
+        "distances": ", ".join(rules["distances"]),
+    }
+    return [(say(f"console.fact_{name}"), value) for name, value in found.items()]
+
+
 def _shown(office: Office, account: Account, values: dict[str, Any]) -> dict[str, Any]:
     """Return a public description as a page shows it."""
     entry = office.ledger.dataset(values["name"])
@@ -124,11 +143,10 @@ def _shown(office: Office, account: Account, values: dict[str, Any]) -> dict[str
     return {
         **values,
         "place": place_of(entry.name),
-        "size": records_in_words(entry.unit, entry.records),
+        "who": entry.unit.name or values["unit_in_words"],
         "word": word,
         "total": values["total"][word],
         "left": values["left"][word],
-        "promise": f"epsilon {amount(entry.epsilon)}" + (f", delta {amount(entry.delta)}" if entry.delta else ""),
         "share": float(entry.left_rho / entry.rho if word == "rho" else entry.left_epsilon / entry.epsilon),
         "owner": is_owner(account, entry.name),
     }

@@ -31,6 +31,8 @@ POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; "
     "base-uri 'none'"
 )
+# of a page that may not say where it is a browser sends forms from nowhere
+HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 SIGN_IN = "/sign-in"
 _MOST_FIELDS = 100
 
@@ -134,7 +136,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
         "today": datetime.now(UTC).date().isoformat(),
     }
     content = _environment().get_template(f"console/{template}").render(shared | values)
-    return HTMLResponse(content, status, {"Content-Security-Policy": POLICY})
+    return HTMLResponse(content, status, HEADERS)
 
 
 def refusal(request: Request, status: int, words: str) -> HTMLResponse:
