@@ -70,6 +70,8 @@ AREAS = {
     "size": ("private_size", ""),
     "size on pages": ("report", "private_size"),
     "accounts on pages": ("decision", "holds_already"),
+    "forms": ("console_forms", "form_without or other_site or another_site or smaller_scope"),
+    "pages of modelers": ("console_forms", "nothing_of_others"),
     "totals": ("totals", ""),
     "outsiders": ("outsiders", ""),
     "ledger": ("ledger", "tenth or budget or charge or request or signed or found or anchor or rules"),

@@ -340,7 +340,6 @@ def test_signing_in_by_a_key_of_full_scope_and_by_no_other(house, demo, browser)
     assert client.post("/sign-in", data={"key": house.keys["olga"]}).status_code == 303
     tries = [client.post("/sign-in", data={"account": "nobody", "password": "x"}).status_code for _ in range(7)]
     assert tries == [403] * 5 + [429] * 2
-    assert house.client().get("/").headers["location"] == "/sign-in"
 
 
 def test_a_page_follows_the_ledger(house, demo, browser):

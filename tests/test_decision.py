@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import abcdp
 from abcdp.cli.app import app
-from abcdp.errors import PlanError
+from abcdp.errors import PlanError, UnitWarning
 from abcdp.ledger import Ledger
 from abcdp.owner import requests
 from abcdp.planning.advice import least_that_does, target_error
@@ -217,6 +217,21 @@ def test_the_proofs_are_those_of_the_table(bank, plan):
         parts
     )
     assert "private-summary delta" not in parts
+
+
+def test_the_guarantee_is_that_of_the_owners_preview(bank, plan, tmp_path):
+    """Where a column is called as totals are, the page says whom that leaves out, as the owner's preview does."""
+    (tmp_path / "y.csv").write_text("n_cases\n" + "\n".join(f"{value:.3f}" for value in RECORDS) + "\n")
+    about = {"unit": abcdp.Unit(), "epsilon": 2, "missing": "none", "create": True, "columns": ["n_cases"]}
+    with pytest.warns(UnitWarning, match="sounds as if records added up people"):
+        requests.register(tmp_path / "b.db", "d", tmp_path / "y.csv", **about)
+    account = Account.of(Ledger(tmp_path / "b.db"), "d")
+    asked = Asked(bank=bank, mechanism=plan.mechanism, unit=abcdp.Unit(), records=500, dataset="d", account=account)
+    values = decision_values(asked)
+    seen = requests.preview(bank, plan.mechanism, ledger=tmp_path / "b.db", dataset="d")
+    assert values["guarantee"] == seen.guarantee
+    assert values["totals"]
+    assert (values["tiles"][0][0], values["leaves"]) == (f"epsilon {float(seen.epsilon):g}", seen.leaves)
 
 
 def test_an_audit_is_shown_as_it_was_written(asked):

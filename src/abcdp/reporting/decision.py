@@ -32,6 +32,8 @@ from abcdp.reporting.protection import beliefs, loss_of, promise
 from abcdp.reporting.released import released
 from abcdp.reporting.texts import texts
 
+_NAMING = ("columns", "dates", "categories")  # parts of a reading that name columns
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -105,8 +107,11 @@ def _calibrated(asked: Asked) -> Calibration:
 
 
 def _guarantee(asked: Asked, calibration: Calibration) -> Guarantee:
-    description = "" if asked.account is None else asked.account.dataset.description
-    totals = word_of_totals((asked.dataset, description)) is not None
+    words = [asked.dataset]
+    if asked.account is not None:  # what an owner goes by: names of the dataset and of its columns
+        entry = asked.account.dataset
+        words += [entry.description, *(name for said in _NAMING for name in entry.reading.get(said, ()))]
+    totals = word_of_totals(words) is not None
     return guarantee_of(asked.mechanism, calibration, asked.bank.distance, asked.unit, totals=totals)
 
 
