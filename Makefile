@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo quick test check proofs stress mutants bench paper lock clean
+.PHONY: help setup demo serve quick test check proofs stress mutants bench paper lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -22,6 +22,9 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY) ## the whole path on made-up data: bank, ledger, private release, report
 	$(BIN)/abcdp demo
+
+serve: $(READY) ## an owner's server on made-up records, with an account of each role: prints what to try
+	$(BIN)/abcdp serve --demo
 
 check: $(READY) ## style, types and the order of the rooms
 	$(BIN)/ruff format --check .

@@ -60,8 +60,8 @@ def folder(tmp_path, where):
 class Server:
     """The server that forks, and what its processes say."""
 
-    def __init__(self) -> None:
-        code = str(Path(__file__).with_name("killed_release.py"))
+    def __init__(self, program: str = "killed_release.py") -> None:
+        code = str(Path(__file__).with_name(program))
         self._process = subprocess.Popen([sys.executable, code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._buffer: list[str] = []
         self._bytes = b""

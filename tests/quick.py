@@ -135,6 +135,15 @@ QUICK = {
         "test_top_up_noise.py::test_the_law_is_that_of_the_smaller_noise_given_the_old_in_fractions",
         "test_rounded_gaussian.py::test_draws_are_those_of_the_slow_literal_sampler",
     ],
+    "service": [
+        "test_accounts.py::test_what_is_not_this_key_opens_nothing",
+        "test_accounts.py::test_a_scope_takes_roles_away",
+        "test_accounts.py::test_everything_is_in_the_trail_and_no_secret_is_anywhere",
+        "test_uploads.py::test_names_follow_one_pattern",
+        "test_uploads.py::test_sizes_are_kept",
+        "test_server.py::test_settings_that_cannot_be_are_named",
+        "test_server.py::test_rates_fill_evenly",
+    ],
     "simulation": [
         "test_bank.py::test_summaries_are_those_of_the_simulated_data",
         "test_scale_executors.py::test_things_that_are_no_executor_are_named",

@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -337,6 +338,25 @@ def test_a_modeler_sees_nothing_of_others(served, asked, bank):
     )
 
 
+def test_few_rehearse_at_once(served, asked, monkeypatch):
+    begun, go_on = threading.Barrier(3), threading.Event()
+
+    def slow(*_, **__):
+        begun.wait(10)
+        go_on.wait(10)
+        raise DataError("enough")
+
+    monkeypatch.setattr(desk, "rehearse", slow)
+    place = f"/api/v1/requests/{asked['MINE']}/rehearsal"
+    with ThreadPoolExecutor(2) as pool:
+        two = [pool.submit(served.client("mia").post, place) for _ in range(2)]
+        begun.wait(10)
+        third = served.client("mia").post(place)
+        go_on.set()
+        assert (third.status_code, said(third), third.headers["retry-after"]) == (503, "busy", "2")
+        assert [one.result().status_code for one in two] == [400, 400]
+
+
 def test_votes_are_blind_until_the_end(served, asked, bank):
     """Of two approvers none sees the other's vote before both have voted: not in the request, the trail, the export."""
     office, admin = served.office, served.client("admin")
@@ -553,6 +573,17 @@ BAD = [
 def test_settings_that_cannot_be_are_named(tmp_path, values, words):
     with pytest.raises(SettingsError, match=words):
         read(values, tmp_path / "owner.toml")
+
+
+def test_a_password_in_the_settings_is_for_their_owners_eyes(tmp_path):
+    place = tmp_path / "owner.toml"
+    place.write_text("ledger = 'postgresql://user:PEPPER@host/name'")
+    place.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600") as refused:
+        load(place)
+    assert "PEPPER" not in str(refused.value)
+    place.chmod(0o600)
+    assert "PEPPER" not in repr(load(place))
 
 
 def test_settings_have_a_place_for_everything(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -300,7 +301,7 @@ def test_the_program_has_limits_and_no_secrets(make, copy, monkeypatch, tmp_path
         "except MemoryError:\n    held = False\n"
         "print(json.dumps({'limits': told, 'wrote': wrote, 'held': held, 'environment': dict(os.environ)}))\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
     told = run_limited("told", json.dumps({"memory": 1 << 29, "seconds": 7}), 20)
     assert told["limits"]["RLIMIT_AS"] == 1 << 29
     assert told["limits"]["RLIMIT_CPU"] == 7
@@ -319,7 +320,7 @@ def test_a_reader_that_hangs_or_dies_refuses_the_bank(make, copy, monkeypatch, t
     monkeypatch.undo()
     (tmp_path / "hangs.py").write_text("import time; time.sleep(60)")
     (tmp_path / "dies.py").write_text("import os; os.abort()")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
     monkeypatch.setattr(inspection, "_GRACE", 0.0)
     assert run_limited("hangs", "", 0.3) is None
     assert run_limited("dies", "", 5) is None

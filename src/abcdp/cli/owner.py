@@ -397,6 +397,27 @@ def backup(
     show({"backup": str(to), "copied": list(back_up(load(config), to))}, as_json)
 
 
+@app.command("reconcile")
+def reconcile(
+    config: Annotated[Path, typer.Option(help="The settings of the server, on its own machine.")],
+    anchor: Annotated[
+        Path | None, typer.Option(help="An anchor that was kept elsewhere, beside this machine's.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Open a restored ledger, after charging what it has forgotten."""
+    from abcdp._common.files import read_json
+    from abcdp.ledger import Anchor
+    from abcdp.service.backup import reopen
+    from abcdp.service.settings import load
+
+    try:
+        known = None if anchor is None else Anchor.from_json(read_json(anchor))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{anchor} is not an anchor of a ledger: {error}") from None
+    show({"reconciled": True, "entries": reopen(load(config), known)}, as_json)
+
+
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 

@@ -41,7 +41,15 @@ _ANSWERS: tuple[tuple[type[AbcdpError], int, str, str], ...] = (
     (DocumentsError, 503, "unable", "the server cannot use its database now; try again later."),
     (AbcdpError, 400, "refused", ""),
 )
-_CODES = {400: "bad_request", 401: "no_key", 404: "not_found", 405: "no_such_method", 408: "too_slow", 413: "too_large"}
+_CODES = {
+    400: "bad_request",
+    401: "no_key",
+    404: "not_found",
+    405: "no_such_method",
+    408: "too_slow",
+    413: "too_large",
+    503: "busy",
+}
 _RETRY_SECONDS = "2"
 
 

@@ -12,6 +12,7 @@ import sqlite3
 from pathlib import Path
 
 from abcdp.errors import StorageError
+from abcdp.ledger import Anchor, Ledger
 from abcdp.service.settings import Settings
 
 
@@ -35,6 +36,14 @@ def back_up(settings: Settings, to: Path) -> tuple[str, ...]:
             _copy_database(Path(place), to / Path(place).name)
             copied.append(Path(place).name)
     return tuple(copied)
+
+
+def reopen(settings: Settings, anchor: Anchor | None = None) -> int:
+    """Reconcile a restored ledger with this machine's anchor, and another that was kept; return how long it is."""
+    settings.use_keys()
+    ledger = Ledger(settings.ledger)
+    ledger.reconcile(anchor, actor="local")
+    return ledger.head().seq
 
 
 def _copy_database(path: Path, to: Path) -> None:

@@ -229,18 +229,22 @@ class Desk:
         """Ask the modeler back, as an approver or administrator."""
         return self._say(account, self._of_owner(account, id, ("approver", "administrator")), "question", text)
 
-    def register(self, account: Account, registration: Registration) -> None:
-        """Register a dataset, as an administrator; a process of its own reads the records."""
+    def register(self, account: Account, registration: Registration) -> list[str]:
+        """Register a dataset, as an administrator; a process of its own reads the records.
+
+        What is returned is for the owner alone: warnings may tell of the records, such as that others are alike.
+        """
         if not account.may("administrator", registration.name):
             raise Forbidden(_NO_DATASET)
         values = asdict(registration) | {"ledger": self.ledger.where, "actor": account.id}
-        isolation.call(
+        warned: list[str] = isolation.call(
             "abcdp.service.worker",
             values,
             memory=self.work.memory,
             seconds=self.work.seconds,
             file_bytes=self.ledger.file_bytes,
         )
+        return warned
 
     # -- both ----------------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,7 @@ def configured(app: Any, settings: Settings) -> uvicorn.Config:
         server_header=False,
         # who calls is told by a proxy only where there is one
         proxy_headers=listen.behind_proxy,
+        forwarded_allow_ips=list(listen.proxies),
         limit_concurrency=limits.connections,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=10,

@@ -115,7 +115,7 @@ class Sessions:
 
 
 def cookie(token: str, *, secure: bool) -> dict[str, Any]:
-    """Return how a session is kept in a browser: arguments of a response's ``set_cookie``."""
+    """Return how a session is kept in a browser: what a response sets."""
     return {"key": COOKIE, "value": token, "httponly": True, "samesite": "strict", "secure": secure, "path": "/"}
 
 

@@ -1,4 +1,4 @@
-"""What the owner's server is told in its file ``owner.toml``: everything checked, and errors name the key."""
+"""What the owner's server is told in its settings file, owner.toml: everything checked, and errors name the key."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from abcdp._common.checks import is_number, is_whole
 from abcdp._common.files import read_bounded
@@ -36,6 +37,7 @@ class Listen:
     certificate: str = ""
     key: str = ""
     behind_proxy: bool = False  # a proxy ends TLS: nothing else can reach this port
+    proxies: tuple[str, ...] = ("127.0.0.1",)  # whose word is taken for who calls
 
     @property
     def tls(self) -> bool:
@@ -108,8 +110,8 @@ class Settings:
     path: Path
     folder: Path
     records: Path
-    ledger: str
-    documents: str
+    ledger: str = field(repr=False)  # a URL may hold a password
+    documents: str = field(repr=False)
     keys: str = ""
     anchors: str = ""
     connections: int = _number(8, 1, 200)  # that are kept open to PostgreSQL
@@ -151,7 +153,17 @@ def load(path: str | os.PathLike[str]) -> Settings:
         raise SettingsError(f"{place} cannot be read: {error}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{place} is not TOML: {error}") from None
-    return read(values, place)
+    found = read(values, place)
+    if any(_has_password(where) for where in (found.ledger, found.documents)) and place.stat().st_mode & 0o077:
+        raise SettingsError(
+            f"{place} holds a password and others may read it; run: chmod 600 {place} (or name a file of the password "
+            "in ABCDP_LEDGER_PASSWORD_FILE)."
+        )
+    return found
+
+
+def _has_password(where: str) -> bool:
+    return "://" in where and bool(urlsplit(where).password)
 
 
 def read(values: Mapping[str, Any], path: Path) -> Settings:

@@ -177,17 +177,20 @@ def refuse(ledger: Ledger, progress: Progress, error: AbcdpError, tell: Callable
     tell(f"refused: {type(error).__name__}")
 
 
-def _register(values: dict[str, Any]) -> None:
-    """Register a dataset, in a process of its own."""
+def _register(values: dict[str, Any]) -> list[str]:
+    """Register a dataset, in a process of its own; return what its owner is warned of."""
     said = dict(values)
     unit = said.pop("unit")
-    register(
-        said.pop("ledger"),
-        said.pop("name"),
-        said.pop("file"),
-        unit=Unit.parse(unit) if isinstance(unit, str) else Unit.from_json(unit),
-        **said,
-    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        register(
+            said.pop("ledger"),
+            said.pop("name"),
+            said.pop("file"),
+            unit=Unit.parse(unit) if isinstance(unit, str) else Unit.from_json(unit),
+            **said,
+        )
+    return [str(one.message) for one in warned if issubclass(one.category, UserWarning | RuntimeWarning)]
 
 
 def _reached(step: str) -> None:

@@ -90,10 +90,10 @@ def register(body: NewDataset, account: Acting, office: Here) -> dict[str, Any]:
     place = office.records.set(body.name, body.file)
     said = body.model_dump(exclude={"rules"}) | {"epsilon": str(body.epsilon), "delta": str(body.delta)}
     said["file"] = str(place)
-    office.desk.register(account, Registration(**said))
+    warned = office.desk.register(account, Registration(**said))
     if rules is not None:
         office.ledger.set_rules(body.name, rules, actor=account.id)
-    return _public(office, office.ledger.dataset(body.name))
+    return _public(office, office.ledger.dataset(body.name)) | ({"warnings": warned} if warned else {})
 
 
 @routes.post("/datasets/{name}/rules")

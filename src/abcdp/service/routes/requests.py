@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Annotated, Any
 
-from fastapi import Header, Response
+from fastapi import Header, HTTPException, Response
 from pydantic import Field, StringConstraints
 
 from abcdp.service.accounts import APPROVER, MODELER
@@ -12,6 +13,7 @@ from abcdp.service.desk import Asked
 from abcdp.service.routes.common import Acting, Body, Here, Text, Word, needs, router
 
 routes = router("requests")
+_rehearsals = threading.BoundedSemaphore(2)  # at once
 Idempotency = Annotated[str, Header(alias="Idempotency-Key", min_length=8, max_length=200, pattern="^[!-~]+$")]
 
 
@@ -112,7 +114,12 @@ def answer(id: str, body: Words, account: Acting, office: Here) -> dict[str, Any
 @routes.post("/requests/{id}/rehearsal")
 def rehearse(id: str, account: Acting, office: Here, body: Specimen | None = None) -> dict[str, Any]:
     """Make a specimen of what would leave, from public data with seeded noise; nothing is charged."""
-    return office.desk.rehearse(account, id, body.specimen if body is not None else None).to_json()
+    if not _rehearsals.acquire(blocking=False):  # each takes a processor, and a thread that others wait for
+        raise HTTPException(503, "others rehearse just now; try again in a little while.", {"Retry-After": "2"})
+    try:
+        return office.desk.rehearse(account, id, body.specimen if body is not None else None).to_json()
+    finally:
+        _rehearsals.release()
 
 
 @routes.get("/requests/{id}/rehearsal")
