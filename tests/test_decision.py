@@ -166,6 +166,8 @@ def test_a_request_that_cannot_be_paid_for_says_so(asked):
     assert "The budget that is left does not pay for this request." in page
     assert cells(page, "cost")[-1][1] == "not enough is left"
     assert "No plan came with this request" in page
+    claimed = decision_page(replace(asked, claimed=True))
+    assert "whoever asks made it, and nobody has checked it" in claimed
     assert 'id="short"' not in decision_page(asked)
 
 
