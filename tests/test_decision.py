@@ -26,6 +26,7 @@ from abcdp.planning.search import Estimate
 from abcdp.planning.specimen import specimen
 from abcdp.reporting.account import Account, Price
 from abcdp.reporting.decision import Asked, decision_page, decision_values
+from abcdp.reporting.page import render
 from abcdp.reporting.proofs import covering, proofs
 from abcdp.reporting.protection import beliefs, loss_of
 from pages import a_browser, look_at
@@ -84,7 +85,8 @@ def book(bank, keys, tmp_path_factory):
 def _registered_and_released(bank, place):
     about = {"description": "one winter", "missing": "none", "create": True}
     requests.register(place, "clinic", RECORDS, unit=UNIT, epsilon=2, **about)
-    abcdp.release(bank, RECORDS, abcdp.PrivateSummary(0.3), ledger=place, dataset="clinic", noise="fast")
+    made = abcdp.release(bank, RECORDS, abcdp.PrivateSummary(0.3), ledger=place, dataset="clinic", noise="fast")
+    made.save(place.with_name("first.json"))
 
 
 @pytest.fixture
@@ -221,6 +223,13 @@ def test_the_proofs_are_those_of_the_table(bank, plan):
     assert "private-summary delta" not in parts
 
 
+def test_a_request_without_a_specimen_can_be_decided_too(asked):
+    page = render("decision.html", decision_values(asked, made="it took too long."))
+    assert "No specimen could be made" in page
+    assert "it took too long." in page
+    assert [row[1] for row in cells(page, "cost")] == ["2", "0.3", "1", "0.7"]
+
+
 def test_the_guarantee_is_that_of_the_owners_preview(bank, plan, tmp_path):
     """Where a column is called as totals are, the page says whom that leaves out, as the owner's preview does."""
     (tmp_path / "y.csv").write_text("n_cases\n" + "\n".join(f"{value:.3f}" for value in RECORDS) + "\n")
@@ -286,6 +295,9 @@ def test_the_commands_write_the_page(bank, book, tmp_path):
     assert cells(page, "cost")[2][1] == seen["costs_epsilon"]
     assert cells(page, "cost")[3][1] == seen["left_epsilon_after"]
     assert "give it with --dry-run" in str(run(app, asked).exception)
+    first = ["report", str(book.with_name("first.json")), "--bank", str(bank.path), "--out", str(place)]
+    assert run(app, [*first, "--ledger", str(book)]).exit_code == 0
+    assert "charge 1 of 1 to this dataset so far" in place.read_text()
 
 
 def table_of_proofs():

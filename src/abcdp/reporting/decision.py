@@ -70,8 +70,11 @@ def decision_page(asked: Asked, *, made: Specimen | None = None) -> str:
     return render("decision.html", decision_values(asked, made=made))
 
 
-def decision_values(asked: Asked, *, made: Specimen | None = None) -> dict[str, Any]:
-    """Return what the page shows, for a template that extends ``decision.html`` and has a form of its own."""
+def decision_values(asked: Asked, *, made: Specimen | str | None = None) -> dict[str, Any]:
+    """Return what the page shows, for a template that extends ``decision.html`` and has a form of its own.
+
+    In the place of a specimen there may be words that say why none could be made.
+    """
     calibration = _calibrated(asked)
     guarantee = asked.guarantee or _guarantee(asked, calibration)
     price = asked.price or _price(asked, calibration)
@@ -89,10 +92,11 @@ def decision_values(asked: Asked, *, made: Specimen | None = None) -> dict[str, 
         "totals": guarantee.describe_totals(),
         "basis": guarantee.describe_basis(),
         "leaves": leaves,
-        "numbers": released(made.release, asked.bank),
+        "numbers": None if isinstance(made, str) else released(made.release, asked.bank),
         "cost": None if account is None else _cost(account, price),
         "use": None if asked.plan is None else _use(asked.plan),
-        "preview": _preview(asked.bank, made),
+        "preview": None if isinstance(made, str) else _preview(asked.bank, made),
+        "no_specimen": made if isinstance(made, str) else "",
         "failures": failures_and_where(asked.bank),
         "proofs": covering(asked.mechanism, calibration, asked.unit),
         "audit": _audit(asked.audit),

@@ -22,6 +22,7 @@ from abcdp.service.accounts import ADMINISTRATOR, APPROVER, MODELER, Account
 from abcdp.service.console.pages import Filled, Visitor, is_owner, moved, page, router, text_of
 from abcdp.service.console.previews import answer_of, specimen_of
 from abcdp.service.desk import RequestView
+from abcdp.service.isolation import ProgramError
 from abcdp.service.office import Office
 from abcdp.service.routes import requests as api
 from abcdp.service.routes.common import Here
@@ -145,7 +146,10 @@ def _decision(office: Office, view: RequestView) -> dict[str, Any]:
         price=price,
         claimed=plan is not None,
     )
-    made = specimen_of(bank.path, view.mechanism, entry.unit, entry.records, view.id, work)
+    try:
+        made: Any = specimen_of(bank.path, view.mechanism, entry.unit, entry.records, view.id, work)
+    except ProgramError as error:  # it can be refused all the same
+        made = str(error)
     return decision_values(asked, made=made)
 
 
