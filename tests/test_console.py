@@ -207,6 +207,7 @@ def test_two_approve_the_budget_falls_and_the_posterior_is_seen(house, bank, dem
     with visiting(browser, house, "anna", **how) as page:
         page.goto(f"/requests/{id}/report")
         assert "charge " in page.inner_text("#facts")
+        assert "\nmia\n" in page.inner_text("#facts")  # who asked, not the worker
 
 
 def test_a_refusal_says_why_and_frees_what_was_held(house, bank, demo, browser):

@@ -24,6 +24,7 @@ import abcdp
 from abcdp.errors import DataError
 from abcdp.service import desk, logs
 from abcdp.service.backup import back_up
+from abcdp.service.database import DocumentsError
 from abcdp.service.security import Rates
 from abcdp.service.serving import Supervisor
 from abcdp.service.settings import SettingsError, load, read
@@ -232,6 +233,14 @@ def test_the_table_has_every_route(served):
     assert sorted(lacking) == []
 
 
+def test_a_key_that_only_reads_changes_nothing(served):
+    reader = served.client("reader")
+    for method, path in (("POST", "/ledger/verify"), ("POST", "/accounts"), ("DELETE", "/keys/x"), ("PUT", "/banks/x")):
+        answer = reader.request(method, f"/api/v1{path}")
+        assert (answer.status_code, said(answer)) == (403, "reads_only")
+    assert reader.get("/api/v1/accounts").status_code == 200
+
+
 def test_unknown_and_forbidden_are_the_same_words(served):
     mia = served.client("mia")
     words = [mia.get(f"/api/v1/datasets/{name}").json()["error"] for name in ("secret-town", "none")]
@@ -297,7 +306,27 @@ def test_a_file_of_records_lies_in_its_folder(served, tmp_path):
         answer = admin.post("/api/v1/datasets", json={**body, "file": file})
         assert (answer.status_code, said(answer)) == (400, "refused")
         assert "no such file in the folder of records" in answer.text
-    assert {one["name"] for one in admin.get("/api/v1/datasets").json()} == {"town", "secret-town"}
+    assert "new" not in {one["name"] for one in admin.get("/api/v1/datasets").json()}
+
+
+def test_records_are_registered_over_http_and_their_owner_is_warned(served):
+    """Another process reads them; that they are much like others is told to the administrator, and to no log."""
+    settings, admin = served.office.settings, served.client("admin")
+    copy = np.load(settings.records / "town.npy")
+    copy[:10] += 0.125
+    np.save(settings.records / "copy.npy", copy)
+    body = {"name": "copy", "file": "copy.npy", "unit": "record", "epsilon": "1", "missing": "none"}
+    answer = admin.post("/api/v1/datasets", json=body | {"rules": {"approvers": 2}})
+    assert answer.status_code == 201, answer.text
+    assert "people who are in both have two budgets" in answer.json()["warnings"][0]
+    assert answer.json()["rules"]["approvers"] == 2
+    assert admin.post("/api/v1/datasets", json=body).status_code == 409
+    assert served.office.records.file("copy") == settings.records / "copy.npy"
+    admin.post("/api/v1/datasets/copy/close", json={"reason": "a copy"})
+    assert admin.get("/api/v1/datasets/copy").json()["closed"]
+    for wrong in ({"unit": "nobody"}, {"epsilon": "-1"}, {"missing": None}, {"columns": ["x"]}):
+        again = admin.post("/api/v1/datasets", json=body | {"name": "wrong"} | wrong)
+        assert (again.status_code, said(again)) == (400, "refused"), wrong
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
@@ -500,6 +529,15 @@ def test_a_failure_tells_nobody_anything(served, monkeypatch, log):
     assert (answer.status_code, said(answer)) == (500, "failed")
     assert str(PRIVATE) not in answer.text + log.getvalue()
     assert "RuntimeError" in log.getvalue()
+
+
+def test_whoever_calls_while_the_database_is_away_may_try_again(served, monkeypatch):
+    def fail(*_):
+        raise DocumentsError("x")
+
+    monkeypatch.setattr(served.office.accounts, "acting", fail)
+    answer = served.client("mia").get("/api/v1/me")
+    assert (answer.status_code, said(answer), answer.headers["retry-after"]) == (503, "unable", "2")
 
 
 def test_health_says_when_the_ledger_is_closed(served, monkeypatch):
@@ -710,6 +748,12 @@ def test_a_worker_that_ends_is_started_again(tmp_path, monkeypatch):
         time.sleep(0.02)
     steady.stop()
     assert not steady.runs()
+
+
+def test_a_worker_ends_with_the_server_that_started_it(folder):
+    """One that was left by a server that was killed would go on for ever, beside that of the next one."""
+    command = [sys.executable, "-m", "abcdp.service.work", "--config", str(folder[0].path), "--parent", "1"]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 0
 
 
 def test_the_machines_owner_reads_and_administers_and_decides_nothing():

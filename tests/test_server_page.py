@@ -178,6 +178,15 @@ def test_a_sample_server_starts_and_says_what_to_try(tmp_path):
         server.stdout.close()
 
 
+@pytest.mark.parametrize("words", [["serve", "--demo"], ["owner", "accounts", "--config", "x"]])
+def test_libraries_that_are_missing_are_named(words):
+    code = "import sys; sys.modules['fastapi'] = None; from abcdp.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs fastapi" in done.stderr
+    assert "abcdp[server]" in done.stderr
+
+
 def test_examples_beside_the_page_are_of_this_package():
     """The unit and the container start the command that there is, and keep keys apart from the ledger."""
     for name in ("abcdp.service", "Containerfile"):

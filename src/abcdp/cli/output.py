@@ -11,7 +11,8 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ import typer
 
 from abcdp._common.storage import secrets_in, shown
 from abcdp._common.text import harmless, harmless_lines
-from abcdp.errors import AbcdpError
+from abcdp.errors import AbcdpError, StorageError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -107,6 +108,15 @@ def _message_and_code(error: BaseException) -> tuple[str, int]:
     frame = traceback.extract_tb(error.__traceback__)[-1:]
     place = f" at {Path(frame[0].filename).name}:{frame[0].lineno}" if frame else ""
     return f"abcdp has a bug: {type(error).__name__}{place}; please report it with the command that you gave.", BUG
+
+
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Say which libraries are missing, and how to get them, where an import finds none."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise StorageError(f"this needs {error.name}, which is not installed: pip install 'abcdp[{extra}]'") from None
 
 
 def warning_printer() -> Callable[..., None]:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import typer
 
 from abcdp.cli.mechanism import Whom
-from abcdp.cli.output import Json, say, show
+from abcdp.cli.output import Json, needing, say, show
 from abcdp.cli.private import Categories, Columns, Dates, Decimal, Missing, Separator, missing_cells, reading
 from abcdp.errors import StorageError
 
@@ -40,8 +40,8 @@ def join(application: typer.Typer) -> None:
 @contextmanager
 def _calling(config: Path | None, server: str | None, key_file: Path | None, verify: Path | None) -> Iterator[Any]:
     """Yield what calls the server; a key of the environment is for servers elsewhere."""
-    from abcdp.service.calling import calling
-
+    with needing("server"):
+        from abcdp.service.calling import calling
     key = _read_key(key_file) if key_file is not None else os.environ.get("ABCDP_KEY") if server is not None else None
     with calling(str(config) if config else None, server, key, str(verify) if verify else None) as call:
         yield call
@@ -82,8 +82,8 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make a folder with settings, a ledger and a first administrator."""
-    from abcdp.service.setup import make_folder, write_secret
-
+    with needing("server"):
+        from abcdp.service.setup import make_folder, write_secret
     settings, key = make_folder(
         folder, administrator=administrator, ledger=ledger, anchor=anchor, keys=keys, anchors=anchors, port=port
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from abcdp.cli.output import say
+from abcdp.cli.output import needing, say
 from abcdp.errors import StorageError
 
 
@@ -36,10 +36,10 @@ def serve(
     """Serve datasets to modelers: banks come in, approved releases go out, and the ledger pays."""
     if demo == (config is not None) or (folder is not None and not demo):
         raise StorageError("say what to serve: --config owner.toml, or --demo [--folder NEW].")
-    if config is not None:
+    with needing("server"):
         from abcdp.service.serving import serve as run
         from abcdp.service.settings import load
-
+    if config is not None:
         run(load(config), worker=worker, ready=lambda address: say(f"abcdp serves at {address}", err=True))
     elif folder is not None:
         _demo(folder, port, worker)

@@ -135,12 +135,14 @@ class Account:
             if entry.kind == Kind.STORED and _digest(entry) == digest:
                 number = next(n for n, one in enumerate(self.charges, 1) if one.key == entry.key)
                 paid = self.charges[number - 1]
+                held = (one for one in self.entries if (one.kind, one.key) == (Kind.RESERVED, entry.key))
+                asked = next(held, paid)  # of a request by a server a worker is charged for who asked
                 return Place(
                     number=number,
                     count=len(self.charges),
                     date=day(entry.time),
-                    actor=paid.actor,
-                    purpose=paid.values().get("purpose", ""),
+                    actor=asked.actor,
+                    purpose=asked.values().get("purpose", ""),
                     paid=self._text(paid.amount.concentration, paid.amount.fractions()[0]),
                     left=amount(self._left_of(paid.state_after())),
                 )

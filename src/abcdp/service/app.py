@@ -23,7 +23,7 @@ from abcdp.service.metrics import Metrics
 from abcdp.service.office import Office
 from abcdp.service.routes import accounts, banks, datasets, requests, state
 from abcdp.service.routes.common import RoleError
-from abcdp.service.security import Door, error_values
+from abcdp.service.security import RETRY_SECONDS, UNABLE, Door, error_values
 from abcdp.service.sessions import Throttled
 from abcdp.service.uploads import PlaceError, QuotaError, TooLargeError
 
@@ -38,7 +38,7 @@ _ANSWERS: tuple[tuple[type[AbcdpError], int, str, str], ...] = (
     (BudgetExceeded, 409, "budget", ""),
     (LedgerClosed, 503, "closed", "the ledger is closed: its owner has to reconcile it first. Nothing was charged."),
     (LedgerLocked, 503, "busy", "the ledger is busy; try again in a little while. Nothing was charged."),
-    (DocumentsError, 503, "unable", "the server cannot use its database now; try again later."),
+    (DocumentsError, 503, "unable", UNABLE),
     (AbcdpError, 400, "refused", ""),
 )
 _CODES = {
@@ -50,7 +50,6 @@ _CODES = {
     413: "too_large",
     503: "busy",
 }
-_RETRY_SECONDS = "2"
 
 
 def create_app(
@@ -101,7 +100,7 @@ def create_app(
 def _refused(request: Request, error: Exception) -> JSONResponse:
     """Answer what the library refuses, in its own words, without the server's own paths."""
     status, code, text = said_of(request, error)
-    headers = {"Retry-After": _RETRY_SECONDS} if status == 503 else {}
+    headers = {"Retry-After": RETRY_SECONDS} if status == 503 else {}
     if isinstance(error, Throttled):
         headers = {"Retry-After": str(max(1, round(error.seconds)))}
     more = {"received": error.received} if isinstance(error, PlaceError) else {}

@@ -115,6 +115,7 @@ class Database:
 
     def _lock(self, connection: sa.Connection) -> None:
         if not self.is_file:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(WAIT * 1000)}")
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
 
     @contextmanager

@@ -57,7 +57,8 @@ def run_limited(module: str, line: str, seconds: float) -> Any:
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     command = [sys.executable, "-P", "-m", module]  # -P: nothing is imported from the working folder
     with tempfile.TemporaryDirectory(prefix="abcdp-") as empty:
-        environment |= {"HOME": empty, "TMPDIR": empty, "NUMBA_DISABLE_JIT": "0", "ABCDP_NUMBA": "0"}
+        environment |= {"HOME": empty, "TMPDIR": empty, "ABCDP_NUMBA": "0"}  # which would write what it compiles
+        environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")  # each takes addresses
         try:
             done = subprocess.run(  # noqa: S603 - the interpreter that runs, and a name of this package
                 command,

@@ -19,12 +19,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abcdp.service.accounts import Account, Accounts
+from abcdp.service.database import DocumentsError
 from abcdp.service.logs import LOG, where
 from abcdp.service.metrics import Metrics
 from abcdp.service.sessions import COOKIE, Sessions
 from abcdp.service.settings import Limits, Listen
 
 API = "/api/v1"
+UNABLE = "the server cannot use its database now; try again later."
+RETRY_SECONDS = "2"
 _UPLOAD = re.compile(rf"{API}/banks/[^/]+/files/.+")
 _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _MOST_CALLERS = 10_000  # that are remembered at once
@@ -101,6 +104,8 @@ class Door:
                 await self._app(scope, self._bounded(scope, receive), call.send)
         except ConnectionError:  # whoever called has gone
             call.status = call.status or 499
+        except DocumentsError:  # nobody can tell now whose key it is
+            await call.answer(503, "unable", UNABLE, {b"retry-after": RETRY_SECONDS.encode()})
         except Exception as error:
             LOG.error("failed", extra={"request_id": call.id, **where(error)})
             if not call.status:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import subprocess
 import sys
@@ -72,7 +73,16 @@ class Supervisor:
 
 def worker_command(settings: Settings) -> list[str]:
     """Return how the worker is started."""
-    return [sys.executable, "-P", "-m", "abcdp.service.work", "--config", str(settings.path)]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "abcdp.service.work",
+        "--config",
+        str(settings.path),
+        "--parent",
+        f"{os.getpid()}",
+    ]
 
 
 def serve(settings: Settings, *, worker: bool = True, ready: Callable[[str], None] = lambda _: None) -> None:

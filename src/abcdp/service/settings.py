@@ -59,7 +59,7 @@ class Limits:
     quota_bytes: int = _number(32 * _GIB, 1, 1 << 50)  # of all banks of an account
     unfinished_uploads: int = _number(4, 1, 1000)  # of an account
     upload_days: float = _number(2.0, 0.0001, 366)  # until an unfinished upload is removed
-    inspection_memory: int = _number(4 * _GIB, 1 << 28, 1 << 50)
+    inspection_memory: int = _number(4 * _GIB, _GIB, 1 << 50)  # libraries alone take half a GiB of addresses
     inspection_seconds: float = _number(600.0, 1, 10**6)
 
 

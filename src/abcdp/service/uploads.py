@@ -265,6 +265,7 @@ class Uploads:
             with suppress(OSError):  # it is here already, from somebody else: the content is the same
                 os.rename(folder, place)
             values = {"state": READY, "reason": ""}
+        shutil.rmtree(folder, ignore_errors=True)
         size = sum(size for size, _ in upload.files.values())
         with self._database.writing() as connection:
             connection.execute(sa.update(UPLOADS).where(UPLOADS.c.id == upload.id).values(**values))
@@ -272,7 +273,6 @@ class Uploads:
             if not seen.reason and connection.execute(sa.select(BANKS).where(held)).first() is None:
                 row = {"account": upload.account, "digest": upload.digest, "bytes": size, "made": self._now()}
                 connection.execute(sa.insert(BANKS).values(**row))
-        shutil.rmtree(folder, ignore_errors=True)
 
     # -- banks ---------------------------------------------------------------------------------------------------------
 

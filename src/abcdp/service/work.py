@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 from typing import Any
@@ -17,7 +18,9 @@ def main() -> None:
     """Work until told to stop; a release that has begun is ended first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", required=True)
-    settings = load(parser.parse_args().config)
+    parser.add_argument("--parent", type=int, help="end when this process, which started it, has ended")
+    given = parser.parse_args()
+    settings = load(given.config)
     set_up()
     stop = threading.Event()
 
@@ -28,7 +31,8 @@ def main() -> None:
         signal.signal(sign, end)
     office = open_office(settings, forks=True)
     LOG.info("worker begins")
-    Worker(office.desk, tell=lambda state: LOG.info("worker", extra={"state": state})).run(stop.is_set)
+    worker = Worker(office.desk, tell=lambda state: LOG.info("worker", extra={"state": state}))
+    worker.run(lambda: stop.is_set() or given.parent not in (None, os.getppid()))
 
 
 if __name__ == "__main__":
