@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from datetime import date
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,15 +26,18 @@ def page_environment(*more: BaseLoader) -> Environment:
     """Return what renders pages: everything escaped, texts of strangers harmless; `more` are templates of others."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 
-    environment = Environment(
+    return Environment(
         loader=ChoiceLoader([*more, PackageLoader("abcdp.reporting", "templates")]),
         autoescape=select_autoescape(["html"]),
         finalize=lambda value: harmless(value) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    environment.globals |= {"say": texts(), "software": f"abcdp {__version__}"}
-    return environment
+
+
+def shared_values() -> dict[str, Any]:
+    """Return what every page is told: its texts, the software and the day."""
+    return {"say": texts(), "software": f"abcdp {__version__}", "today": datetime.now(UTC).date().isoformat()}
 
 
 @cache
@@ -44,7 +47,7 @@ def _environment() -> Environment:
 
 def render(template: str, values: dict[str, Any]) -> str:
     """Return a page that stands alone; it says on which day it was made."""
-    return _environment().get_template(template).render({"today": date.today().isoformat()} | values)
+    return _environment().get_template(template).render(shared_values() | values)
 
 
 def write_page(template: str, values: dict[str, Any], out: str | os.PathLike[str]) -> Path:

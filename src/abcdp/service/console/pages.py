@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from abcdp.errors import AbcdpError
 from abcdp.reporting.account import amount
-from abcdp.reporting.page import page_environment
+from abcdp.reporting.page import page_environment, shared_values
 from abcdp.reporting.texts import texts
 from abcdp.service.accounts import ADMINISTRATOR, ALL, AUDITOR, ROLE_NAMES, Account
 from abcdp.service.sessions import check_form, form_token
@@ -134,9 +133,8 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
         "token": "" if session is None else form_token(session),
         "links": [] if account is None else links(account),
         "here": request.url.path,
-        "today": datetime.now(UTC).date().isoformat(),
     }
-    content = _environment().get_template(f"console/{template}").render(shared | values)
+    content = _environment().get_template(f"console/{template}").render(shared_values() | shared | values)
     return HTMLResponse(content, status, HEADERS)
 
 
