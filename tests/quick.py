@@ -128,7 +128,11 @@ QUICK = {
         "test_guarantee.py::test_a_release_of_format_1_opens_and_stays_what_it_was",
         "test_noisy_summary.py::test_refusals",
     ],
-    "reporting": ["test_report.py::test_the_odds_are_those_of_the_definition"],
+    "reporting": [
+        "test_report.py::test_the_odds_are_those_of_the_definition",
+        "test_report.py::test_a_private_size_is_on_no_page",
+        "test_report.py::test_every_text_is_there_and_every_text_is_used",
+    ],
     "sampling": [
         "test_noise.py::test_digits_are_put_where_they_belong",
         "test_noise.py::test_a_seed_repeats_and_another_does_not",

@@ -722,12 +722,14 @@ def test_a_parameter_that_is_no_formula_is_drawn_as_it_stands(tmp_path):
     import xarray
 
     from abcdp.reporting import plots
+    from abcdp.reporting.pictures import of_tree, picture
 
     name = "$\\no_such{\x1b"
     draws = xarray.Dataset({name: (("chain", "draw"), np.zeros((1, 9))), "b": (("chain", "draw"), np.ones((1, 9)))})
     tree = xarray.DataTree.from_dict({"posterior": draws, "prior": draws})
-    assert plots.as_png(plots.marginals(tree)).startswith("data:")
-    assert plots.as_png(plots.pairs(tree)).startswith("data:")
+    assert picture(plots.marginals(tree), "").address.startswith("data:")
+    assert picture(plots.pairs(tree), "").address.startswith("data:")
+    assert [one.address[:5] for one in of_tree(tree)] == ["data:"] * 2
 
 
 # errors

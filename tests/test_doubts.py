@@ -106,7 +106,7 @@ def test_the_posterior_says_it_of_whatever_bank(learned, only_means):
 def test_the_report_says_it(learned, tmp_path):
     release = public_release(learned.bank, DATA, abcdp.PrivateSummary(1.0), unit=UNIT, seed=1)
     page = without_warnings(lambda: report(release, learned.bank, tmp_path / "r.html")).read_text()
-    said = re.findall(r'<p class="promise warn doubt"><b>Doubtful:</b> (.*?)</p>', page)
+    said = re.findall(r'<p class="box warn doubt"><b>Doubtful:</b> (.*?)</p>', page)
     assert any(re.match(r"the learned summary explains \d+ % of &#39;sigma&#39;", one) for one in said)
 
 

@@ -32,7 +32,8 @@ from abcdp.privacy.guarantee import Guarantee, most_power
 from abcdp.privacy.unit import Unit
 from abcdp.releases.assemble import guarantee_of
 from abcdp.releases.release import SCHEMA, Release
-from abcdp.reporting.report import odds_table, power_table, report
+from abcdp.reporting.protection import odds_table, power_table
+from abcdp.reporting.report import report
 from sample_models import batched
 
 MEAN = abcdp.MeanSummary([abcdp.Moment(0, bounds=(-5, 5)), abcdp.Moment(0, power=2, bounds=(0, 25))])
@@ -454,7 +455,7 @@ def test_beliefs_are_shown_where_they_are_bounded_and_power_elsewhere(made, tmp_
     assert "save with" not in page
     assert "at most 3 p + 0.1" in page
     assert power_table(math.log(3.0), 0.1)[2] == ("5 %", "25 %")  # 3 x 0.05 + 0.1
-    assert "<td>5 %</td><td>25 %</td>" in page
+    assert '>5 %</th><td role="cell" data-label="says &#34;yes&#34; where it is so, at most">25 %</td>' in page
     pure = report(made, bank, tmp_path / "pure.html").read_text()
     assert "can believe after" in pure
     assert "says &#34;yes&#34;" not in pure

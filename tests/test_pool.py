@@ -399,7 +399,7 @@ def test_the_page_of_several_releases(folder):
     assert "2 releases of &#39;south&#39; share its records" in page
     assert "<i>" not in page
     assert "in all of them epsilon = 6" in page
-    assert page.count("data:image/png") == 2
+    assert page.count("data:image/svg+xml") == 1 + page.count('id="marginal-')
     assert 'id="datasets"' in page
     together = report(three[1:], folder / "bank", folder / "one.html").read_text()
     assert "its releases together have epsilon = 4" in together

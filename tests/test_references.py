@@ -229,7 +229,7 @@ def said():
                 found.append("".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
                 found.append(node.value)
-    found += [path.read_text() for path in PACKAGE.rglob("*.html")]
+    found += [path.read_text() for ending in ("html", "toml") for path in PACKAGE.rglob(f"*.{ending}")]
     return "\n".join(" ".join(text.split()) for text in found)
 
 

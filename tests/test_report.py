@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-import shutil
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +10,18 @@ import pytest
 
 import abcdp
 from abcdp.demo import demo
+from abcdp.errors import ReleaseError
 from abcdp.experiments.public import run_many
+from abcdp.ledger import Ledger
 from abcdp.owner import requests
 from abcdp.releases.release import SCHEMA, BankPrefix
-from abcdp.reporting.report import in_words, odds_table, report
+from abcdp.reporting import texts as texts_module
+from abcdp.reporting.account import records_in_words
+from abcdp.reporting.plots import density
+from abcdp.reporting.protection import odds_table
+from abcdp.reporting.report import in_words, report
+from abcdp.reporting.texts import texts
+from pages import a_browser, look_at
 
 GOLDEN = Path(__file__).parent / "golden" / "releases"
 
@@ -30,28 +38,20 @@ def released(bank, tmp_path, **settings):
     return abcdp.release(bank, data[0], mechanism, ledger=tmp_path / "b.db", dataset="d", noise="fast")
 
 
-@pytest.fixture
-def page():
-    """A page of a real browser."""
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    quiet = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=executable, args=quiet)
-        yield browser.new_page()
-        browser.close()
+@pytest.fixture(scope="module")
+def browser():
+    with a_browser() as found:
+        yield found
 
 
-def test_a_browser_shows_the_guarantee_and_the_plots(bank, tmp_path, page):
+def test_a_browser_shows_the_guarantee_and_the_plots(bank, tmp_path, browser):
     release = released(bank, tmp_path)
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(report(release, bank, tmp_path / "report.html").as_uri())
+    place = report(release, bank, tmp_path / "report.html", ledger=tmp_path / "b.db").as_uri()
+    look_at(browser, place, tmp_path, "report")
+    page = browser.new_page()
+    page.goto(place)
     assert "replacing one record by anything" in page.inner_text("body")
-    for name in ("marginals", "pairs", "predictive"):
+    for name in ("marginal-1", "marginal-5", "pairs", "predictive"):
         size = page.evaluate(
             f"(() => {{ const i = document.getElementById('{name}'); return [i.complete, i.naturalWidth]; }})()"
         )
@@ -59,7 +59,78 @@ def test_a_browser_shows_the_guarantee_and_the_plots(bank, tmp_path, page):
         assert size[1] > 300
     assert page.locator("#summary tbody tr").count() == 5
     assert page.locator("#odds tbody tr").count() == 4
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []  # it stands alone
+    assert page.locator("#numbers tbody tr").count() == len(release.accepted)
+    page.close()
+
+
+def test_a_report_says_what_the_ledger_says(bank, tmp_path):
+    """Every number of the account is the ledger's, and every released number the release's."""
+    first = released(bank, tmp_path)
+    summary = abcdp.learn(bank, epsilon=1.0, unit=abcdp.Unit(), dims=2)
+    data, _, _ = abcdp.models.mixture.run(np.array([[0.25, 0.04, 0.33, 0.04, 0.34]]), 500, np.random.default_rng(4))
+    second = abcdp.release(
+        summary.bank,
+        data[0],
+        summary.mechanism,
+        ledger=tmp_path / "b.db",
+        dataset="d",
+        request="again",
+        purpose="to learn <more>",
+        actor="Ada",
+        noise="fast",
+    )
+    page = report(second, summary.bank, tmp_path / "r.html", ledger=tmp_path / "b.db").read_text()
+    entries = Ledger(tmp_path / "b.db").history("d")
+    charge = [one for one in entries if one.kind == "charged"][1]
+    paid, left = charge.amount.texts()[0], charge.state_after().left.texts()[0]
+    assert (paid, left) == ("1", "89")
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert facts["budget"] == f"epsilon {paid} was paid for it; epsilon {left} was left afterwards"
+    assert facts["which release"] == "charge 2 of 2 to this dataset so far"
+    assert facts["date of the release"] == charge.time[:10]
+    assert (facts["asked by"], facts["purpose"], facts["records"]) == ("Ada", "to learn &lt;more&gt;", "500")
+    rows = re.findall(r'role="rowheader">(learned combination \d)</th>.*?>([-\d.e]+)</td>.*?>± ([\d.e-]+)</td>', page)
+    spreads = np.sqrt(second.summary.variances)
+    assert [(f"learned combination {k + 1}", f"{v:.5g}", f"{s:.3g}") for k, (v, s) in
+            enumerate(zip(second.summary.centre, spreads, strict=True))] == rows  # fmt: skip
+    with pytest.raises(ReleaseError, match="not a result of dataset 'd' in this ledger"):
+        report(replace(first, request="other"), bank, tmp_path / "no.html", ledger=tmp_path / "b.db")
+
+
+def test_a_private_size_is_on_no_page():
+    """Where the size is private, its public bound is said and nothing else, whatever somebody gives."""
+    private = abcdp.Unit(neighbours="add-remove", at_least=100)
+    assert records_in_words(private, 4711) == records_in_words(private, None) == "private; at least 100"
+    assert records_in_words(abcdp.Unit(), 4711) == "4711"
+
+
+def test_every_text_is_there_and_every_text_is_used():
+    """A translation is one file: what a page says is in it, and what is in it is said."""
+    package = Path(texts_module.__file__).parents[1]
+    sources = [*package.rglob("*.py"), *package.rglob("*.html"), *(package.parent / "service").rglob("*.*")]
+    written = "".join(path.read_text() for path in sources if path.suffix in (".py", ".html"))
+    named = set(re.findall(r"""say\(["']([a-z_]+\.[a-z_]+)["']""", written))
+    begun = {name for name in named if name.endswith("_")}  # the rest is a state, a role or the like
+    assert named - begun <= texts().names
+    assert [name for name in begun if not any(one.startswith(name) for one in texts().names)] == []
+    prefixes = (*begun, *set(re.findall(r"""["']([a-z]+\.(?:[a-z]+_)?)\{""", written)))
+    loose = {name for name in texts().names - named if not name.startswith(prefixes) and f'"{name}"' not in written}
+    assert loose == set()
+
+
+def test_a_density_is_the_sum_of_its_kernels_and_adds_up_to_one():
+    """Against the kernels written out, each reflected at both bounds; what lies beyond the bounds counts at them."""
+    rng = np.random.default_rng(3)
+    draws = rng.beta(0.8, 3.0, size=400)
+    places, heights = density(draws, 0.0, 1.0)
+    assert heights.sum() * (places[1] - places[0]) == pytest.approx(1.0, abs=1e-9)
+    width = 0.9 * min(draws.std(), np.subtract(*np.quantile(draws, [0.75, 0.25])) / 1.34) * 400**-0.2
+    images = np.concatenate([draws, -draws, 2.0 - draws])
+    exact = np.exp(-0.5 * ((places[:, None] - images) / width) ** 2).sum(axis=1) / (
+        400 * width * math.sqrt(2 * math.pi)
+    )
+    assert np.abs(heights - exact).max() < 0.01 * exact.max()
+    assert np.isfinite(density(np.full(5, 2.0), 0.0, 3.0)[1]).all()
 
 
 def test_the_odds_are_those_of_the_definition():

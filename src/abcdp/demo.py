@@ -44,6 +44,6 @@ def demo(folder: str | os.PathLike[str], say: Callable[[str], None] = print) -> 
     means = np.array(answer.theta).mean(axis=0) if answer.theta else np.full(5, np.nan)
     say(f"   true weights    {'  '.join(f'{t:.2f}' for t in TRUTH)}")
     say(f"   posterior mean  {'  '.join(f'{m:.2f}' for m in means)}")
-    page = report(answer, bank, folder / "report.html")
+    page = report(answer, bank, folder / "report.html", ledger=book)
     say(f"4. Report: {page}   release: {folder / 'release.json'}   ledger: {book}")
     return page

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from abcdp._common.missing import REST
+from abcdp.cli.decision import Audit, Html, decision_of_request
 from abcdp.cli.mechanism import Delta, Gaps, NoiseShape, Norm, Resample, Split, from_options
 from abcdp.cli.models import find_model
 from abcdp.cli.output import Json, Memory, say, show
@@ -142,6 +143,8 @@ def release(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it promises, costs and lets out; charge and compute nothing.")
     ] = False,
+    html: Html = None,
+    audit: Audit = None,
     as_json: Json = False,
 ) -> None:
     """Answer a bank with a private release, and charge the ledger for it."""
@@ -162,13 +165,18 @@ def release(
     how = reading(columns, date, category, separator, decimal)
     opened = Bank(bank, memory=memory << 20)
     chosen = _mechanism(opened, plan, mechanism, options)
-    check_results({out: _release_size(opened, chosen)})
+    if html is not None and not dry_run:
+        raise MechanismError(
+            "--html is the page by which this is decided: give it with --dry-run, which charges nothing."
+        )
+    check_results({out: _release_size(opened, chosen), html: PAGE_SIZE})
     asked: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "noise": noise, "memory": memory << 20}
     asked |= {"allow_failed": allow_failed, "tops_up": top_up}
     if plan is not None:
         _say_misfit(plan, ledger, dataset)
     if dry_run:
-        _preview(opened, chosen, asked | how | {"at_most": at_most}, as_json)
+        page = None if html is None else {"who": actor or "", "purpose": purpose, "request": request, "audit": audit}
+        _preview(opened, chosen, asked | how | {"at_most": at_most}, plan, html, page, as_json)
         return
     who: dict[str, Any] = {"purpose": purpose, "actor": actor}
     if plan is not None and at_most is None:
@@ -235,12 +243,25 @@ def _agreed_price(bank: Any, mechanism: Any, asked: dict[str, Any]) -> float:
     return float(mechanism.epsilon if asked["tops_up"] is None else math.nextafter(seen.epsilon, math.inf))
 
 
-def _preview(bank: Any, mechanism: Any, asked: dict[str, Any], as_json: bool) -> None:
-    """Show what a release would be; the exit code is 1 where the budget does not suffice."""
+def _preview(
+    bank: Any,
+    mechanism: Any,
+    asked: dict[str, Any],
+    plan: Path | None,
+    html: Path | None,
+    words: dict[str, Any] | None,
+    as_json: bool,
+) -> None:
+    """Show what a release would be, as a page too; the exit code is 1 where the budget does not suffice."""
     from abcdp.owner import preview
 
     with _working("checking the bank"):
         seen = preview(bank, mechanism, **asked)
+    if html is not None and words is not None:
+        from abcdp.reporting.page import write_text
+
+        named = {"ledger": asked["ledger"], "dataset": asked["dataset"], "plan": plan}
+        write_text(decision_of_request(seen, bank, mechanism, **named, **words), html)
     values = _price_of(seen)
     if as_json:
         values |= {"guarantee": seen.guarantee.to_json(), "numbers": seen.numbers, "enough": seen.enough}
@@ -288,6 +309,12 @@ def report(
         str | None, typer.Option(help="The model, as package.module:object, to simulate around the answer.")
     ] = None,
     netcdf: Annotated[Path | None, typer.Option(help="Also write the posterior as netCDF.")] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            help="The ledger it was charged to: the page then says when, which of how many, and what is left."
+        ),
+    ] = None,
     memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
@@ -303,7 +330,7 @@ def report(
     with _working("writing the report"):
         banks, given = opened(bank, memory), list(releases)
         settings = grouped(shared, own, dataset, records) | {"model": find_model(model) if model else None}
-        page = write(given, banks, out, **settings)
+        page = write(given, banks, out, ledger=ledger, **settings)
         if netcdf:
             save_netcdf(posterior(given, banks, **settings), netcdf)
     show({"report": str(page)} | ({"netcdf": str(netcdf)} if netcdf else {}), as_json)

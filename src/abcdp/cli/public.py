@@ -12,10 +12,11 @@ import typer
 
 from abcdp._common.files import load_json
 from abcdp._common.storage import shown as without_secrets
+from abcdp.cli.decision import Audit, Html, account_for, decision_of_plan
 from abcdp.cli.mechanism import Whom
 from abcdp.cli.models import find_model, find_object
 from abcdp.cli.output import Json, Memory, say, show
-from abcdp.cli.results import PICTURE_SIZE, check_results
+from abcdp.cli.results import PAGE_SIZE, PICTURE_SIZE, check_results
 from abcdp.errors import DistanceError, ModelError, PlanError, PosteriorWarning, WorkerError
 
 _CONNECT = 15  # seconds to wait for a scheduler
@@ -361,6 +362,15 @@ def plan(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan, for abcdp release --plan.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the candidates and the curve over epsilon.")] = None,
+    html: Html = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="With --html: the ledger of the dataset, to show its budget and what was given.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="With --html: which dataset is asked about.")] = None,
+    actor: Annotated[str | None, typer.Option(help="With --html: who asks.")] = None,
+    purpose: Annotated[str, typer.Option(help="With --html: why this is asked.")] = "",
+    request: Annotated[str, typer.Option(help="With --html: the name of the request.")] = "",
+    audit: Audit = None,
     memory: Memory = 4096,
     as_json: Json = False,
 ) -> None:
@@ -375,13 +385,15 @@ def plan(
     from abcdp.privacy.unit import Unit
 
     check_learned_to(learned_to)
-    check_results({out: _PLAN_SIZE, plot: PICTURE_SIZE}, pictures=[plot], folder=learned_to)
+    check_results({out: _PLAN_SIZE, plot: PICTURE_SIZE, html: PAGE_SIZE}, pictures=[plot], folder=learned_to)
+    opened, whom = Bank(bank, memory=memory << 20), Unit.parse(unit)
+    account = account_for(ledger, dataset, whom) if html else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PosteriorWarning)  # the advice says it
         made = make_plan(
-            Bank(bank, memory=memory << 20),
+            opened,
             epsilon=epsilon,
-            unit=Unit.parse(unit),
+            unit=whom,
             delta=delta,
             mechanisms=mechanism or None,
             accept=accept or None,
@@ -404,6 +416,11 @@ def plan(
         from abcdp.reporting.plots import plan_curves, save_figure
 
         save_figure(plan_curves(made), plot)
+    if html:
+        from abcdp.reporting.page import write_text
+
+        words = {"who": actor or "", "purpose": purpose, "request": request}
+        write_text(decision_of_plan(made, opened, account, dataset=dataset, audit=audit, **words), html)
     if as_json:
         show(made.to_json(), True)
         return

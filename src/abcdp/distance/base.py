@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -89,6 +89,13 @@ class Distance(abc.ABC):
         return inside.columns_said() if isinstance(inside, Distance) else ()
 
     # -- comparing -----------------------------------------------------------------------------------------------------
+
+    def number_names(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Return what each number of a summary is, in words, or nothing where no words are known.
+
+        `columns` are the names of the records' columns.
+        """
+        return ()
 
     @abc.abstractmethod
     def reference(self, data: npt.ArrayLike) -> FloatArray:

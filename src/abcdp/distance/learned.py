@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -117,6 +118,9 @@ class LearnedSummary(MeanDistance):
         """Return the learned summaries of rows encoded by the base."""
         low, high = self.bounds(1)
         return np.asarray(np.clip(np.einsum("ij,jk->ik", rows, self.matrix), low, high))
+
+    def number_names(self, columns: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"learned combination {k + 1}" for k in range(self.width(1)))
 
     def width(self, records: int) -> int:
         return len(self.limits)

@@ -89,6 +89,11 @@ class Moment:
         """The columns and their powers."""
         return ((self.column, self.power),) if isinstance(self.column, int) else self.column
 
+    def names(self, columns: Sequence[str]) -> list[str]:
+        """Return what its mean is, in words, given the names of all columns."""
+        factors = [columns[k] if power == 1 else f"{columns[k]}^{power}" for k, power in self.powers]
+        return [f"mean of {' times '.join(factors)}"]
+
     def values(self, records: FloatArray, extents: Mapping[int, float]) -> FloatArray:
         """Return the product for each record, unclipped, each column held within its extent of zero.
 
@@ -167,6 +172,13 @@ class Histogram:
         out = np.zeros((len(records), self.bins))
         out[np.arange(len(records)), _bin_of(records[:, self.column], self.edges[1:-1], self.missing)] = 1.0
         return out
+
+    def names(self, columns: Sequence[str]) -> list[str]:
+        """Return what the mean of each bin is, in words, given the names of all columns."""
+        name, inner = columns[self.column], [f"{edge:g}" for edge in self.edges[1:-1]]
+        between = [f"from {low} to {high}" for low, high in itertools.pairwise(inner)]
+        bins = [f"below {inner[0]}", *between, f"from {inner[-1]} on", *["missing"] * self.missing]
+        return [f"share of {name} {which}" for which in bins]
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -281,6 +293,14 @@ class MeanSummary(MeanDistance):
     def extents(self, moment: Moment) -> dict[int, float]:
         """Return how far from zero each column of a moment matters."""
         return self._extents(moment)
+
+    def number_names(self, columns: Sequence[str]) -> tuple[str, ...]:
+        names = [columns[k] if k < len(columns) else f"column {k + 1}" for k in range(_columns_needed(self.features))]
+        return tuple(
+            name if weight == 1.0 else f"{weight:g} times {name}"
+            for feature, weight in self._features_and_weights()
+            for name in feature.names(names)
+        )
 
     def width(self, records: int) -> int:
         return sum(1 if isinstance(feature, Moment) else feature.bins for feature in self.features)

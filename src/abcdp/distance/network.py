@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -140,6 +141,9 @@ class NetworkSummary(MeanDistance):
 
     def line(self) -> Interval | None:
         return self.base.line()
+
+    def number_names(self, columns: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"output of the learned network {k + 1}" for k in range(self.width(1)))
 
     def width(self, records: int) -> int:
         return len(self.layers[-1][1])

@@ -149,6 +149,9 @@ class Table(MeanDistance):
         """What each number of a summary is, in words."""
         return tuple(label for part in self._parts for label in part.labels(self._columns))
 
+    def number_names(self, columns: Sequence[str]) -> tuple[str, ...]:
+        return self.labels
+
     @property
     def domain(self) -> tuple[Interval, ...]:
         """The numbers between which each column lies."""

@@ -54,7 +54,7 @@ def _promises(release: Release, account: Account) -> list[dict[str, Any]]:
 
 
 def _promise(title: str, epsilon: float, delta: float) -> dict[str, Any]:
-    from abcdp.reporting.report import odds_table, power_table
+    from abcdp.reporting.protection import odds_table, power_table
 
     table = power_table(epsilon, delta) if delta else odds_table(epsilon)
     return {"title": title, "loss": parameters_in_words(epsilon, delta), "beliefs": not delta, "table": table}

@@ -74,8 +74,8 @@ def _other_budget(best: Candidate, curve: Sequence[Candidate], target: float) ->
     Where the target is not reached there is nothing to save.
     """
     epsilon = best.mechanism.epsilon
-    least = next((c for c in curve if c.mechanism.epsilon < epsilon and c.reaches(target) and _as_well(c, best)), None)
-    if least is not None and best.reaches(target):
+    least = least_that_does(best, curve, target)
+    if least is not None:
         part = {0.25: "A quarter of", 0.5: "Half"}.get(least.mechanism.epsilon / epsilon, "Less than")
         return [
             f"{part} the budget does as well, within the standard errors: at epsilon = {least.mechanism.epsilon:g} the "
@@ -85,6 +85,15 @@ def _other_budget(best: Candidate, curve: Sequence[Candidate], target: float) ->
     if doubled is None or _as_well(best, doubled):
         return []
     return [f"Twice the budget would bring the error from {_shown(best)} to {_shown(doubled)}."]
+
+
+def least_that_does(best: Candidate, curve: Sequence[Candidate], target: float) -> Candidate | None:
+    """Return what does as well as the best with the least budget below its own, None where nothing does.
+
+    Where the target is not reached there is nothing to save.
+    """
+    smaller = (c for c in curve if c.mechanism.epsilon < best.mechanism.epsilon and c.reaches(target))
+    return next((c for c in smaller if _as_well(c, best)), None) if best.reaches(target) else None
 
 
 def _as_well(one: Candidate, other: Candidate) -> bool:

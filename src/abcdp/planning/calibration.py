@@ -129,7 +129,7 @@ def check_calibration(
     if failed is not None:
         warnings.warn(f"{failed} What is checked holds where they work.", SimulationWarning, stacklevel=2)
     held = Draws(bank)
-    possible = np.flatnonzero(held.fine & _inside(held.theta, region, bank.parameters))
+    possible = np.flatnonzero(held.fine & inside(held.theta, region, bank.parameters))
     if len(possible) < datasets:
         raise PlanError(
             f"{len(possible)} draws of the bank could play the data, datasets={datasets} were asked for: ask for "
@@ -168,7 +168,7 @@ def check_calibration(
     )
 
 
-def _inside(theta: FloatArray, region: Region, parameters: tuple[str, ...]) -> BoolArray:
+def inside(theta: FloatArray, region: Region, parameters: tuple[str, ...]) -> BoolArray:
     """Return which parameters lie in a region."""
     inside = np.ones(len(theta), dtype=np.bool_)
     for name, (low, high) in region.items():
@@ -246,14 +246,13 @@ class _Rehearsal:
             return SIMULATION_FAILED
         rng = np.random.default_rng([self._seed, _ANSWER, number])
         noise = SeededNoise(int(np.random.SeedSequence([self._seed, _NOISE, number]).generate_state(1, np.uint64)[0]))
-        (outcome,) = self._calibration.run(self._stream(row, reference), noise)
+        (outcome,) = self._calibration.run(integers_of(self._draws, self._calibration, row, reference), noise)
         try:
-            name, answer = inferred(
-                self._evidence(outcome, row), self._draws.bank, self._model, self._method, self._count, rng
-            )
+            evidence = evidence_without(self._draws, outcome, row, self._simulations)
+            name, answer = inferred(evidence, self._draws.bank, self._model, self._method, self._count, rng)
         except ReleaseError as error:
             return str(error)
-        theta = answer.theta[_inside(answer.theta, self._region, self._draws.bank.parameters)]
+        theta = answer.theta[inside(answer.theta, self._region, self._draws.bank.parameters)]
         if not np.isfinite(answer.theta).all():
             return NOT_FINITE
         if not len(theta):
@@ -264,40 +263,42 @@ class _Rehearsal:
         mean, deviation = theta.mean(axis=0), theta.std(axis=0)
         return _Seen(row, ranks, places, float(tarp[0]), len(theta), mean, deviation, not answer.reasons, name)
 
-    def _stream(self, row: int, reference: FloatArray) -> Stream:
-        """Yield what noise hides: the integers of a release of this dataset, whose own row does not count."""
-        made = self._calibration
-        if isinstance(made, BySummary):
-            steps = made.quantise(reference)
-            yield steps, np.ones(len(steps), dtype=np.bool_)
-            return
-        assert isinstance(made, ByDistance)  # noqa: S101 - there is no third kind
-        counts = self._draws.fine.copy()
-        counts[row] = False
-        for first, block in self._draws.blocks():
-            distances = self._draws.bank.distance.compare(block, reference)
-            yield made.grid.quantise(distances), counts[first : first + len(block)]
 
-    def _evidence(self, outcome: Outcome, row: int) -> Evidence:
-        """Return what was released as evidence, without the dataset's own row."""
-        support, summary = self._draws.bank.header.support, outcome.summary
-        if summary is None:
-            accepted = np.array(outcome.accepted, dtype=np.int64)
-            return Evidence(draws=self._draws, support=support, accepted=accepted, gaps=outcome.gaps, left_out=row)
-        return Evidence(
-            draws=self._draws,
-            support=support,
-            summary=summary,
-            likelihoods=partial(self._likelihoods, summary, row),
-            left_out=row,
-            simulations=self._simulations,
-        )
+def integers_of(draws: Draws, made: Calibration, row: int, reference: FloatArray) -> Stream:
+    """Yield what noise hides: the integers of a release of a draw that plays the data, whose own row does not count."""
+    if isinstance(made, BySummary):
+        steps = made.quantise(reference)
+        yield steps, np.ones(len(steps), dtype=np.bool_)
+        return
+    assert isinstance(made, ByDistance)  # noqa: S101 - there is no third kind
+    counts = draws.fine.copy()
+    counts[row] = False
+    for first, block in draws.blocks():
+        distances = draws.bank.distance.compare(block, reference)
+        yield made.grid.quantise(distances), counts[first : first + len(block)]
 
-    def _likelihoods(self, summary: ReleasedSummary, row: int) -> FloatArray:
-        found = np.concatenate([summary.log_likelihoods(block) for _, block in self._draws.blocks()])
-        found[~self._draws.fine] = -np.inf
-        found[row] = -np.inf
-        return found
+
+def evidence_without(draws: Draws, outcome: Outcome, row: int, simulations: int = 0) -> Evidence:
+    """Return what was released of a draw that plays the data as evidence, without the dataset's own row."""
+    support, summary = draws.bank.header.support, outcome.summary
+    if summary is None:
+        accepted = np.array(outcome.accepted, dtype=np.int64)
+        return Evidence(draws=draws, support=support, accepted=accepted, gaps=outcome.gaps, left_out=row)
+    return Evidence(
+        draws=draws,
+        support=support,
+        summary=summary,
+        likelihoods=partial(_likelihoods, draws, summary, row),
+        left_out=row,
+        simulations=simulations,
+    )
+
+
+def _likelihoods(draws: Draws, summary: ReleasedSummary, row: int) -> FloatArray:
+    found = np.concatenate([summary.log_likelihoods(block) for _, block in draws.blocks()])
+    found[~draws.fine] = -np.inf
+    found[row] = -np.inf
+    return found
 
 
 def _distances(draws: FloatArray, truth: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

@@ -6,7 +6,8 @@ import numpy as np
 
 from abcdp.bank import Bank
 from abcdp.errors import BankError
-from abcdp.mechanisms import ByDistance, BySummary, Calibration, Mechanism, Stream
+from abcdp.mechanisms import Mechanism
+from abcdp.planning.calibration import integers_of
 from abcdp.planning.trial import Draws
 from abcdp.privacy.unit import Unit
 from abcdp.releases.assemble import assemble, guarantee_of
@@ -28,22 +29,8 @@ def release_of_draw(bank: Bank, mechanism: Mechanism, *, unit: Unit, records: in
     if not len(fine):
         raise BankError("no draw of the bank worked, so that none can play the data.")
     row = int(np.random.default_rng(seed).choice(fine))
-    (outcome,) = calibration.run(_stream(draws, calibration, row), SeededNoise(seed))
+    (reference,) = draws.references(np.array([row]))
+    (outcome,) = calibration.run(integers_of(draws, calibration, row, reference), SeededNoise(seed))
     promise = guarantee_of(mechanism, calibration, bank.distance, unit)
     made = assemble(bank, mechanism, outcome, promise, dataset="rehearsal", request=f"draw {row}", noise="seeded")
     return made, row
-
-
-def _stream(draws: Draws, calibration: Calibration, row: int) -> Stream:
-    """Yield what noise hides: the integers of a release of this draw, whose own row does not count."""
-    (reference,) = draws.references(np.array([row]))
-    if isinstance(calibration, BySummary):
-        steps = calibration.quantise(reference)
-        yield steps, np.ones(len(steps), dtype=np.bool_)
-        return
-    assert isinstance(calibration, ByDistance)  # noqa: S101 - there is no third kind
-    counts = draws.fine.copy()
-    counts[row] = False
-    for first, block in draws.blocks():
-        distances = draws.bank.distance.compare(block, reference)
-        yield calibration.grid.quantise(distances), counts[first : first + len(block)]

@@ -4,27 +4,59 @@ from __future__ import annotations
 
 import os
 import warnings
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from abcdp._common.files import write_atomically
 from abcdp._common.text import harmless
+from abcdp._common.version import __version__
 from abcdp.errors import PosteriorWarning
 from abcdp.inference.posterior import posterior
+from abcdp.reporting.texts import texts
+
+if TYPE_CHECKING:
+    from jinja2 import BaseLoader, Environment
+
+
+def page_environment(*more: BaseLoader) -> Environment:
+    """Return what renders pages: everything escaped, texts of strangers harmless; `more` are templates of others."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    return Environment(
+        loader=ChoiceLoader([*more, PackageLoader("abcdp.reporting", "templates")]),
+        autoescape=select_autoescape(["html"]),
+        finalize=lambda value: harmless(value) if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+
+
+def shared_values() -> dict[str, Any]:
+    """Return what every page is told: its texts, the software and the day."""
+    return {"say": texts(), "software": f"abcdp {__version__}", "today": datetime.now(UTC).date().isoformat()}
+
+
+@cache
+def _environment() -> Environment:
+    return page_environment()
+
+
+def render(template: str, values: dict[str, Any]) -> str:
+    """Return a page that stands alone; it says on which day it was made."""
+    return _environment().get_template(template).render(shared_values() | values)
 
 
 def write_page(template: str, values: dict[str, Any], out: str | os.PathLike[str]) -> Path:
     """Write a page that stands alone, everything in it escaped, and return its path."""
-    from jinja2 import Environment, PackageLoader, select_autoescape
+    return write_text(render(template, values), out)
 
-    environment = Environment(
-        loader=PackageLoader("abcdp.reporting", "templates"),
-        autoescape=select_autoescape(["html"]),
-        finalize=lambda value: harmless(value) if isinstance(value, str) else value,
-    )
-    page = environment.get_template(template).render(values)
+
+def write_text(page: str, out: str | os.PathLike[str]) -> Path:
+    """Write a page to a file in one step, and return its path."""
     path = Path(out)
     write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
     return path
@@ -41,21 +73,15 @@ def posterior_and_doubts(release: Any, bank: Any, **settings: Any) -> tuple[Any,
     return tree, [str(one.message) for one in told if issubclass(one.category, PosteriorWarning)]
 
 
-def summary_table(tree: Any) -> list[dict[str, str]]:
+def summary_table(tree: Any) -> list[tuple[str, ...]]:
     """Return mean, spread and central 90 % interval of each parameter, prior beside posterior."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in tree["posterior"].data_vars:
         after, before = tree["posterior"][name].values.ravel(), tree["prior"][name].values.ravel()
         low, high = np.quantile(after, [0.05, 0.95])
+        spread = f"{after.std(ddof=1):.3g}" if len(after) > 1 else "–"
+        ends = f"{low:.4g}", f"{high:.4g}"
         rows.append(
-            {
-                "name": str(name),
-                "mean": f"{after.mean():.4g}",
-                "sd": f"{after.std(ddof=1):.3g}" if len(after) > 1 else "–",
-                "low": f"{low:.4g}",
-                "high": f"{high:.4g}",
-                "prior_mean": f"{before.mean():.4g}",
-                "prior_sd": f"{before.std(ddof=1):.3g}",
-            }
+            (str(name), f"{after.mean():.4g}", spread, *ends, f"{before.mean():.4g}", f"{before.std(ddof=1):.3g}")
         )
     return rows

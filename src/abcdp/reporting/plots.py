@@ -1,8 +1,7 @@
-"""Pictures of a posterior. All of it is post-processing of public things."""
+"""Pictures of what is public, in one style. All of it is post-processing."""
 
 from __future__ import annotations
 
-import base64
 import io
 import math
 from collections.abc import Sequence
@@ -16,22 +15,90 @@ from abcdp._common.files import write_atomically
 from abcdp._common.text import harmless
 from abcdp.errors import PlanError
 from abcdp.planning.uniformity import GRID, shares_below
+from abcdp.reporting.texts import texts
 
-PRIOR, POSTERIOR, INK, OUTSIDE = "#9aa5b1", "#1f6feb", "#24292f", "#bc4c00"
+PRIOR, POSTERIOR, INK, OUTSIDE, TRUTH = "#8b96a3", "#2f81e6", "#24292f", "#bc4c00", "#1a7f37"
+# the same on a dark page; each differs from its background by a contrast of at least 3
+DARK = {PRIOR: "#7d8894", POSTERIOR: "#4c9aff", INK: "#e6ebf1", OUTSIDE: "#f08c42", TRUTH: "#57c878"}
+INTERVAL = (0.05, 0.95)
 _MOST_PAIRS = 6
 _MOST_RUG = 60
+_BINS = 512
 
 
 def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
     from matplotlib.figure import Figure  # not pyplot: no global state, no window
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.ravel():
+        axis.set_facecolor("none")
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=4, prune="both" if columns > 2 else None))
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
+        for side in ("bottom", "left"):
+            axis.spines[side].set_color(INK)
         axis.tick_params(labelsize=8, colors=INK)
+        for label in (axis.xaxis.label, axis.yaxis.label, axis.title):
+            label.set_color(INK)
     return figure, axes
+
+
+def density(draws: FloatArray, low: float, high: float) -> tuple[FloatArray, FloatArray]:
+    """Return places between two bounds and the density of draws there, which the bounds reflect.
+
+    A Gaussian kernel by Silverman's rule, on a fine histogram; what it carries over a bound is added inside, so that
+    it adds up to one. Draws beyond the bounds count at them.
+    """
+    edges = np.linspace(low, high, _BINS + 1)
+    step = edges[1] - edges[0]
+    shares = np.histogram(np.clip(draws, low, high), bins=edges)[0] / len(draws)
+    spread = min(draws.std(), (np.quantile(draws, 0.75) - np.quantile(draws, 0.25)) / 1.34 or draws.std())
+    width = max(0.9 * spread * len(draws) ** -0.2, step)
+    reach = min(_BINS, math.ceil(4.0 * width / step))
+    kernel = np.exp(-0.5 * (step * np.arange(-reach, reach + 1) / width) ** 2)
+    wide = np.convolve(shares, kernel / kernel.sum())
+    smooth = wide[reach : reach + _BINS].copy()
+    smooth[:reach] += wide[:reach][::-1]
+    smooth[_BINS - reach :] += wide[reach + _BINS :][::-1]
+    return (edges[:-1] + edges[1:]) / 2, smooth / step
+
+
+def _bounds(*many: FloatArray) -> tuple[float, float]:
+    low, high = min(float(one.min()) for one in many), max(float(one.max()) for one in many)
+    return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+
+def _marginal(axis: Any, name: str, prior: FloatArray, after: FloatArray, truth: float | None) -> None:
+    """Draw prior and posterior of one parameter as densities, with the interval and the mean of the posterior."""
+    say, bounds = texts(), _bounds(prior, after)
+    places, before = density(prior, *bounds)
+    axis.fill_between(places, before, color=PRIOR, alpha=0.35, linewidth=0)
+    axis.plot(places, before, color=PRIOR, linewidth=1.2, label=say("picture.prior"))
+    _, heights = density(after, *bounds)
+    axis.plot(places, heights, color=POSTERIOR, linewidth=2.0, label=say("picture.posterior"))
+    low, high = np.quantile(after, INTERVAL)
+    held = (places >= low) & (places <= high)
+    label = say("picture.interval", percent=90)
+    axis.fill_between(places, heights, where=held, color=POSTERIOR, alpha=0.3, linewidth=0, label=label)
+    for end in (low, high):
+        axis.plot([end, end], [0.0, float(np.interp(end, places, heights))], color=POSTERIOR, linewidth=1.2)
+    if len(after) <= _MOST_RUG:
+        axis.plot(after, np.zeros_like(after), "|", color=POSTERIOR, markersize=9, clip_on=False)
+    if truth is not None:
+        axis.axvline(truth, color=TRUTH, linewidth=1.6, linestyle="--", label=say("picture.truth"))
+    axis.set_title(harmless(name), fontsize=10, color=INK, parse_math=False)
+    axis.set_yticks([])
+    axis.set_ylim(bottom=0.0)
+    axis.spines["left"].set_visible(False)
+
+
+def marginal(name: str, prior: FloatArray, after: FloatArray, truth: float | None = None) -> Any:
+    """Return a figure of one parameter: the densities of prior and posterior, and the interval of the posterior."""
+    figure, axes = _figure(1, 1, 3.5, 2.3)
+    _marginal(axes[0, 0], name, prior, after, truth)
+    return figure
 
 
 def marginals(tree: Any) -> Any:
@@ -39,21 +106,19 @@ def marginals(tree: Any) -> Any:
     names = list(tree["posterior"].data_vars)
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    figure, axes = _figure(rows, columns, 3.4 * columns, 2.5 * rows)
+    figure, axes = _figure(rows, columns, max(4.6, 3.4 * columns), 2.5 * rows + 0.4)
     for axis, name in zip(axes.ravel(), names, strict=False):
-        prior, after = tree["prior"][name].values.ravel(), tree["posterior"][name].values.ravel()
-        bins = np.histogram_bin_edges(prior, bins=30)
-        axis.hist(prior, bins=bins, density=True, color=PRIOR, alpha=0.55, label="prior")
-        axis.hist(after, bins=bins, density=True, histtype="step", linewidth=1.8, color=POSTERIOR, label="posterior")
-        if len(after) <= _MOST_RUG:
-            axis.plot(after, np.zeros_like(after), "|", color=POSTERIOR, markersize=9, clip_on=False)
-        axis.axvline(after.mean(), color=POSTERIOR, linewidth=1.0, linestyle="--", label="posterior mean")
-        axis.set_title(harmless(name), fontsize=10, color=INK, parse_math=False)
-        axis.set_yticks([])
+        _marginal(axis, name, tree["prior"][name].values.ravel(), tree["posterior"][name].values.ravel(), None)
     for axis in axes.ravel()[len(names) :]:
         axis.set_axis_off()
-    axes[0, 0].legend(fontsize=7, frameon=False)
+    _legend_above(figure, axes[0, 0])
     return figure
+
+
+def _legend_above(figure: Any, axis: Any) -> None:
+    """Put one legend above all panels, where it covers nothing."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=4, fontsize=8, frameon=False, labelcolor=INK)
 
 
 def intervals(alone: Sequence[tuple[str, Any]], together: Any, names: Sequence[str]) -> Any:
@@ -98,10 +163,22 @@ def pairs(tree: Any) -> Any:
                 continue
             x, y = names[j], names[i + 1]
             axis.plot(
-                tree["prior"][x].values.ravel()[:800], tree["prior"][y].values.ravel()[:800], ".", color=PRIOR, ms=1.5
+                tree["prior"][x].values.ravel()[:800],
+                tree["prior"][y].values.ravel()[:800],
+                ".",
+                color=PRIOR,
+                ms=1.5,
+                rasterized=True,
             )
             axis.plot(
-                tree["posterior"][x].values.ravel(), tree["posterior"][y].values.ravel(), ".", color=POSTERIOR, ms=4
+                tree["posterior"][x].values.ravel(),
+                tree["posterior"][y].values.ravel(),
+                ".",
+                color=POSTERIOR,
+                ms=4,
+                alpha=0.8,
+                zorder=3,
+                rasterized=True,
             )
             if i == count - 1:
                 axis.set_xlabel(harmless(x), fontsize=9, parse_math=False)
@@ -114,15 +191,18 @@ def predictive(synthetic: FloatArray, names: Sequence[str] = ()) -> Any:
     """Return a figure of synthetic datasets (sets x records x columns): each set's histogram, and their mean."""
     columns = synthetic.shape[2]
     shown = min(columns, 6)
-    figure, axes = _figure(1, shown, 3.6 * shown, 2.7)
-    for column, axis in zip(range(shown), axes.ravel(), strict=True):
+    across = min(shown, 3)
+    figure, axes = _figure(-(-shown // across), across, max(4.6, 3.4 * across), 2.5 * -(-shown // across))
+    for axis in axes.ravel()[shown:]:
+        axis.set_axis_off()
+    for column, axis in zip(range(shown), axes.ravel(), strict=False):
         values = synthetic[:, :, column]
         missing = np.isnan(values)
         edges = np.histogram_bin_edges(values[~missing], bins=40)
         counts = np.stack([np.histogram(one[~gaps], bins=edges)[0] for one, gaps in zip(values, missing, strict=True)])
         heights = counts / (np.maximum(1, counts.sum(axis=1, keepdims=True)) * np.diff(edges))
         for one in heights[:60]:
-            axis.stairs(one, edges, color=POSTERIOR, alpha=0.12, linewidth=0.7)
+            axis.stairs(one, edges, color=POSTERIOR, alpha=0.12, linewidth=0.7, rasterized=True)
         axis.stairs(heights.mean(axis=0), edges, color=POSTERIOR, linewidth=1.8)
         gone = f" ({missing.mean():.0%} missing)" if missing.any() else ""
         title = harmless(f"{names[column] if names else f'column {column}'}{gone}")
@@ -140,23 +220,58 @@ def check(tree: Any) -> Any:
     seen = tree["observed_data"]["summary"].values
     middle, spread = again.mean(axis=0), again.std(axis=0)
     places = np.arange(1, len(seen) + 1)
-    figure, axes = _figure(2, 1, min(11.0, 6.5 + 0.08 * len(seen)), 4.8)
+    figure, axes = _figure(2, 1, min(11.0, 6.0 + 0.08 * len(seen)), 4.8)
+    say = texts()
     thick, size = min(6.0, 240.0 / len(seen)), 5.0 if len(seen) <= 40 else 3.5
     for axis, shift, scale in ((axes[0, 0], 0.0, 1.0), (axes[1, 0], middle, np.where(spread > 0, spread, 1.0))):
         low, inner, outer, high = (np.quantile(again, [0.05, 0.25, 0.75, 0.95], axis=0) - shift) / scale
         marks = (seen - shift) / scale
         outside = (marks < low) | (marks > high)
-        axis.vlines(places, low, high, color=POSTERIOR, alpha=0.35, linewidth=thick, label="predicted, 90 %")
-        axis.vlines(places, inner, outer, color=POSTERIOR, alpha=0.6, linewidth=thick, label="predicted, 50 %")
-        axis.plot(places[~outside], marks[~outside], "o", color=INK, markersize=size, label="released")
+        axis.vlines(
+            places, low, high, color=POSTERIOR, alpha=0.35, linewidth=thick, label=say("picture.predicted", percent=90)
+        )
+        axis.vlines(
+            places,
+            inner,
+            outer,
+            color=POSTERIOR,
+            alpha=0.6,
+            linewidth=thick,
+            label=say("picture.predicted", percent=50),
+        )
+        axis.plot(places[~outside], marks[~outside], "o", color=INK, markersize=size, label=say("picture.released"))
         if outside.any():
-            axis.plot(places[outside], marks[outside], "D", color=OUTSIDE, markersize=size, label="outside of 90 %")
+            axis.plot(
+                places[outside],
+                marks[outside],
+                "D",
+                color=OUTSIDE,
+                markersize=size,
+                label=say("picture.outside", percent=90),
+            )
         axis.set_xlim(0.4, len(seen) + 0.6)
         axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    axes[0, 0].set_ylabel("number", fontsize=9)
-    axes[1, 0].set_ylabel("standard deviations", fontsize=9)
-    axes[1, 0].set_xlabel("released number, in the order of the summary", fontsize=9)
-    axes[0, 0].legend(fontsize=8, frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0.0, 1.0))
+    axes[0, 0].set_ylabel(say("picture.number"), fontsize=9)
+    axes[1, 0].set_ylabel(say("picture.deviations"), fontsize=9)
+    axes[1, 0].set_xlabel(say("picture.order"), fontsize=9)
+    _legend_above(figure, axes[0, 0])
+    return figure
+
+
+def numbers(values: FloatArray, spreads: FloatArray) -> Any:
+    """Return a figure of released numbers, each with twice the standard deviation of its noise on both sides."""
+    say, places = texts(), np.arange(1, len(values) + 1)
+    figure, axes = _figure(1, 1, 6.4, 2.6)
+    axis, thick = axes[0, 0], min(6.0, 240.0 / len(values))
+    low, high = values - 2.0 * spreads, values + 2.0 * spreads
+    axis.vlines(places, low, high, color=POSTERIOR, alpha=0.35, linewidth=thick, label=say("picture.noise"))
+    axis.plot(
+        places, values, "o", color=INK, markersize=5.0 if len(values) <= 40 else 3.0, label=say("picture.released")
+    )
+    axis.set_xlim(0.4, len(values) + 0.6)
+    axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axis.set_xlabel(say("picture.order"), fontsize=9)
+    _legend_above(figure, axis)
     return figure
 
 
@@ -307,6 +422,16 @@ def save_figure(figure: Any, path: Path) -> None:
     write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind))
 
 
+def svg(figure: Any) -> str:
+    """Return a figure as the text of an SVG file, the same text for the same figure."""
+    import matplotlib as mpl
+
+    written = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "abcdp", "svg.fonttype": "path"}):
+        figure.savefig(written, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
+    return written.getvalue()
+
+
 def audit_losses(result: Any) -> Any:
     """Return a figure of an audit: the loss against the length of the pattern, the claim, and what sampling shows."""
     figure, axes = _figure(1, 1, 6.4, 3.8)
@@ -325,10 +450,3 @@ def audit_losses(result: Any) -> Any:
     axis.set_title(f"verdict: {result.verdict}")
     axis.legend(fontsize=8, frameon=False, loc="lower right")
     return figure
-
-
-def as_png(figure: Any) -> str:
-    """Return a figure as a data address for a page that stands alone."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from abcdp.bank.failures import failures_and_where
 from abcdp.inference.posterior import Given
 from abcdp.inference.several import Banks, datasets_of
@@ -17,6 +19,8 @@ from abcdp.releases.release import Release
 from abcdp.releases.several import Source, Sources
 from abcdp.reporting import plots
 from abcdp.reporting.page import posterior_and_doubts, summary_table, write_page
+from abcdp.reporting.pictures import of_tree, picture
+from abcdp.reporting.texts import texts
 from abcdp.simulation.model import Model
 
 
@@ -67,13 +71,22 @@ def report_of_several(
         "alone": alone,
         "promises": [_promise(name, one) for name, one in zip(sources.names, sources.releases, strict=True)],
         "summary": summary_table(tree),
-        "datasets": [{"name": name, **one} for name, one in json.loads(tree.attrs.get("datasets_json", "{}")).items()],
+        "datasets": [_dataset(name, one) for name, one in json.loads(tree.attrs.get("datasets_json", "{}")).items()],
         "failures": list(filter(None, map(failures_and_where, {one.bank.digest: one.bank for one in found}.values()))),
-        "intervals": plots.as_png(plots.intervals([(one.name, one.tree) for one in alone], tree, common)),
-        "marginals": plots.as_png(plots.marginals(tree)),
+        "intervals": picture(
+            plots.intervals([(one.name, one.tree) for one in alone], tree, common), _alt(tree, common)
+        ),
+        "densities": of_tree(tree),
         "priors": list(dict.fromkeys(one.bank.header.prior for one in found)),
     }
     return write_page("several.html", values, out)
+
+
+def _alt(tree: Any, names: Sequence[str]) -> str:
+    """Return in words what the picture of the intervals shows of all together."""
+    ends = (np.quantile(tree["posterior"][name].values, [0.05, 0.95]) for name in names)
+    each = "; ".join(f"{name} {low:.4g} – {high:.4g}" for name, (low, high) in zip(names, ends, strict=True))
+    return texts()("several.intervals_alt", each=each)
 
 
 def _each(value: Any, count: int) -> list[Any]:
@@ -90,17 +103,21 @@ def _apart(sources: Sources, found: Sequence[Dataset]) -> list[tuple[str, list[i
     return [(f"release {k + 1}", [k]) for k in range(count)]
 
 
-def _promise(name: str, one: Source) -> dict[str, Any]:
-    """Return what one release promises, in words."""
+def _promise(name: str, one: Source) -> tuple[str, ...]:
+    """Return what one release promises, as a row."""
+    say = texts()
     if not isinstance(one, Release):
-        return {"dataset": name, "unit": one.describe(), "epsilon": None, "basis": "published by somebody else"}
+        return name, one.describe(), "–", "–", say("several.published")
     guarantee = one.guarantee
-    return {
-        "dataset": name,
-        "unit": guarantee.unit.describe(),
-        "epsilon": f"{guarantee.epsilon:g}",
-        "delta": f"{guarantee.delta:g}" if guarantee.delta else "",
-        "basis": guarantee.basis,
-        "totals": guarantee.describe_totals(),
-        "seeded": one.seeded,
-    }
+    unit = guarantee.unit.describe()
+    whom = say("several.nobody", unit=unit) if one.seeded else unit
+    delta = f"{guarantee.delta:g}" if guarantee.delta else "–"
+    return name, whom, f"{guarantee.epsilon:g}", delta, guarantee.basis
+
+
+def _dataset(name: str, one: dict[str, Any]) -> tuple[str, ...]:
+    """Return how one dataset fares under the pooled answer, as a row."""
+    p_value = one["predictive_p_value"]
+    shown = "–" if p_value is None else f"{p_value:.2g}"
+    by = texts()("several.by_covariance", covariance=one["covariance"])
+    return name, str(one["records"]), shown, f"{one['misfit']:.2f}", by

@@ -16,6 +16,7 @@ from abcdp._common.version import __version__
 from abcdp.errors import AbcdpError
 from abcdp.ledger import BudgetExceeded, LedgerClosed, LedgerLocked
 from abcdp.service.accounts import Account
+from abcdp.service.console.all import PAGES
 from abcdp.service.database import DocumentsError
 from abcdp.service.errors import Conflict, NotFound
 from abcdp.service.metrics import Metrics
@@ -78,7 +79,7 @@ def create_app(
     app.state.metrics = Metrics()
     app.state.worker_runs = worker_runs
     app.include_router(state.public)
-    for module in (state, accounts, datasets, banks, requests):
+    for module in (state, accounts, datasets, banks, requests, *PAGES):
         app.include_router(module.routes)
     app.add_exception_handler(AbcdpError, _refused)
     app.add_exception_handler(HTTPException, _http)
@@ -91,21 +92,27 @@ def create_app(
         listen=settings.listen,
         metrics=app.state.metrics,
         local=local,
+        sessions=office.sessions,
     )
     return app
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:
     """Answer what the library refuses, in its own words, without the server's own paths."""
-    status, code, words = next(
-        (status, code, words) for kind, status, code, words in _ANSWERS if isinstance(error, kind)
-    )
+    status, code, text = said_of(request, error)
     headers = {"Retry-After": RETRY_SECONDS} if status == 503 else {}
     if isinstance(error, Throttled):
         headers = {"Retry-After": str(max(1, round(error.seconds)))}
     more = {"received": error.received} if isinstance(error, PlaceError) else {}
-    text = words or _public(request.app.state.office, str(error))
     return _answer(request, status, code, text, headers, more)
+
+
+def said_of(request: Request, error: Exception) -> tuple[int, str, str]:
+    """Return what an error is for whoever called: its status, its code and its words."""
+    status, code, words = next(
+        (status, code, words) for kind, status, code, words in _ANSWERS if isinstance(error, kind)
+    )
+    return status, code, words or _public(request.app.state.office, str(error))
 
 
 def _public(office: Office, text: str) -> str:

@@ -257,6 +257,13 @@ class Desk:
         seen = ((one, steps.get(one.key)) for one in found)
         return [self._view(account, one, where, about) for one, where in seen if _sees(account, one, where)]
 
+    def asker(self, id: str) -> str:
+        """Return who asked, for whoever has seen the request already and has to find its bank."""
+        document = self.documents.find(id)
+        if document is None:
+            raise Forbidden
+        return document.account
+
     def result(self, account: Account, id: str) -> bytes:
         """Return the bytes of the release, the same every time; `NotFound` before it is visible."""
         document, progress = self._seen(account, id)

@@ -22,6 +22,7 @@ from abcdp.service.accounts import Account, Accounts
 from abcdp.service.database import DocumentsError
 from abcdp.service.logs import LOG, where
 from abcdp.service.metrics import Metrics
+from abcdp.service.sessions import COOKIE, Sessions
 from abcdp.service.settings import Limits, Listen
 
 API = "/api/v1"
@@ -79,7 +80,9 @@ class Door:
         listen: Listen,
         metrics: Metrics,
         local: Account | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
+        self._sessions = sessions
         self._app, self._accounts, self._limits, self._metrics, self._local = app, accounts, limits, metrics, local
         self._rates = Rates(limits.per_minute)
         self._strangers = Rates(limits.strangers_per_minute)
@@ -129,7 +132,7 @@ class Door:
         """Return an answer that turns a call away, or None where it may come in."""
         state = scope.setdefault("state", {})
         state["request_id"] = call.id
-        state["account"] = None
+        state["account"] = state["session"] = None
         headers = dict(scope["headers"])
         address = scope["client"][0] if scope.get("client") else ""
         if "\x00" in scope["path"]:
@@ -137,7 +140,10 @@ class Door:
         if int(headers.get(b"content-length", b"0")) > self._largest(scope):  # h11 has seen that it is a number
             return call.answer(413, "too_large", f"this call takes at most {self._largest(scope)} bytes.")
         if scope["path"] != API and not scope["path"].startswith(f"{API}/"):
-            return self._limited(self._strangers, address, call)
+            await self._visited(state, headers)
+            visitor = state["account"]
+            counted = (self._strangers, address) if visitor is None else (self._rates, visitor.id)
+            return self._limited(*counted, call)
         account = self._local
         if account is None:
             word, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
@@ -152,6 +158,13 @@ class Door:
         if account.reads_only and call.method in _CHANGES:
             return call.answer(403, "reads_only", "this key only reads; use one with another scope.")
         return self._limited(self._rates, account.id, call)
+
+    async def _visited(self, state: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+        """Find out who visits a page: whose session it is that the cookie names, if it holds."""
+        token = _cookie(headers.get(b"cookie", b"").decode("latin-1"))
+        if self._sessions is not None and token:
+            state["account"] = await run_in_threadpool(self._sessions.acting, token)
+            state["session"] = token if state["account"] is not None else None
 
     def _limited(self, rates: Rates, caller: str, call: _Call) -> Awaitable[None] | None:
         seconds = rates.wait(caller)
@@ -223,3 +236,9 @@ class _Call:
 def error_values(code: str, message: str, request_id: str, **more: Any) -> dict[str, Any]:
     """Return an error as all routes give it."""
     return {"error": {"code": code, "message": message, **more}, "request_id": request_id}
+
+
+def _cookie(text: str) -> str:
+    """Return the token of a session among the cookies of a call, nothing where there is none."""
+    pairs = (part.strip().partition("=") for part in text.split(";"))
+    return next((value for name, _, value in pairs if name == COOKIE), "")
