@@ -72,7 +72,7 @@ AREAS = {
     "outsiders": ("outsiders", ""),
     "ledger": ("ledger", "tenth or budget or charge or request or signed or found or anchor or rules"),
     "requests": ("reservations", "signed_anew or week_and_a_size"),
-    "reservations": ("reservations", "(exactly_so or cap or exceeded) and not postgres"),
+    "reservations": ("reservations", "exactly_so or cap_over"),
     "asked": ("desk", "idempotency_key or not_theirs or blind or ones_own or library"),
     "computed": ("desk", "never_computed or one_process or changed_bank or same_words or to_its_bytes or slot"),
     "rehearsed": ("desk", "meet_itself or limits_hold"),

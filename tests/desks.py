@@ -84,7 +84,10 @@ def make_bank(folder: Path) -> Path:
 
 def open_desk(folder: Path, where: str, documents: str, who: tuple[str, ...], **work: Any) -> Desk:
     """A desk on a ledger that is there; these accounts have uploaded the bank."""
-    engine = sa.create_engine(f"sqlite:///{documents}", poolclass=sa.NullPool, connect_args={"timeout": 60})
+    if "://" in documents:
+        engine = sa.create_engine(documents, poolclass=sa.NullPool)
+    else:
+        engine = sa.create_engine(f"sqlite:///{documents}", poolclass=sa.NullPool, connect_args={"timeout": 60})
     METADATA.create_all(engine)
     digest = abcdp.Bank(folder / "bank").digest
     banks = Banks({(one, digest): folder / "bank" for one in who})

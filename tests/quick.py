@@ -80,6 +80,7 @@ QUICK = {
         "test_ledger.py::test_ten_tenths_make_one",
         "test_ledger.py::test_a_request_is_answered_once",
         "test_ledger_trust.py::test_history_close_and_lower",
+        "test_reservations.py::test_the_rules_of_requests_hold_even_for_a_chain_signed_anew",
         "test_top_up.py::test_the_rules_know_a_chain_that_branches_even_if_it_was_signed_anew",
         "test_accounting.py::test_a_charge_of_the_wrong_kind_never_fits",
         "test_accounting.py::test_rho_is_what_the_total_is_worth_in_fifty_digits_and_no_more",
@@ -139,6 +140,9 @@ QUICK = {
         "test_uploads.py::test_sizes_are_kept",
         "test_server.py::test_settings_that_cannot_be_are_named",
         "test_server.py::test_rates_fill_evenly",
+        "test_desk.py::test_a_request_from_a_draft_to_its_bytes",
+        "test_desk.py::test_votes_are_blind_until_it_is_decided",
+        "test_desk.py::test_a_slot_depends_on_public_sizes_alone",
     ],
     "simulation": [
         "test_bank.py::test_summaries_are_those_of_the_simulated_data",

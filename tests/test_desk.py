@@ -247,10 +247,11 @@ def test_a_top_up_is_of_ones_own_release(make, clock):
     assert Fraction(19, 100) < price <= Fraction(2, 10)
     again = desk.ask(ADA, asked(desk, "c", **more), "c")
     assert (again.state, "topped up twice" in again.reason) == ("draft", True)
+    desk.ledger.lower("d", "0.3", reason="no more than the whole chain costs")
     assert compute(desk) == []
     clock.here += timedelta(seconds=10)
     assert abcdp.Release.from_bytes(desk.result(ADA, view.id)).tops_up == digest
-    assert left(desk) == Fraction(9, 10) - price
+    assert left(desk) == Fraction(2, 10) - price
     desk.ledger.verify()
 
 
@@ -499,15 +500,21 @@ def test_one_process_at_a_time_computes_on_a_dataset(make):
     assert kinds(desk)[-1] == "stored"
 
 
-def test_the_lock_of_a_dataset_in_postgresql(make, postgres):  # noqa: F811
-    desk = make(postgres(), approvers=0)
-    desk.ask(ADA, asked(desk, "a"), "k")
+def test_desk_and_lock_in_postgresql(folder, postgres):  # noqa: F811
+    where = postgres()
+    desk = make_desk(folder, where, where, approvers=0)
+    view = desk.ask(ADA, asked(desk, "a"), "k")
+    assert desk.ask(ADA, asked(desk, "a", purpose="again"), "l").id == view.id
+    desk.question(BOB, view.id, "why?")
+    desk.answer(ADA, view.id, "because")
     with desk.ledger.alone("d") as alone, desk.ledger.alone("d") as second, desk.ledger.alone("e") as other:
         assert (alone, second, other) == (True, False, True)
         compute(desk)
         assert kinds(desk)[-1] == "approved"
     compute(desk)
     assert kinds(desk)[-1] == "stored"
+    (seen,) = desk.requests(AUDITOR)
+    assert [text["text"] for text in seen.texts] == ["why?", "because"]
 
 
 WORK = """
@@ -648,9 +655,30 @@ def test_a_registration_reads_the_records_in_a_process_of_its_own(make, folder, 
     said = Registration(name="e", file=str(tmp_path / "more.npy"), unit="record", epsilon="2", missing="none")
     with pytest.raises(NotFound):
         desk.register(ADMIN, said)  # of the dataset d alone
-    root = replace(ADMIN, datasets=("d", "e"))
-    desk.register(root, said)
+    root = replace(ADMIN, datasets=("d", "e", "f"))
+    assert desk.register(root, said) == []
     assert desk.ledger.dataset("e").epsilon == 2
     assert desk.ledger.history("e")[0].actor == "root"
     with pytest.raises(isolation.ProgramError, match="already registered"):
         desk.register(root, said)
+    rows = np.random.default_rng(5).normal(size=40)
+    rows[0] += 1
+    np.save(tmp_path / "more.npy", rows)
+    (note,) = desk.register(root, replace(said, name="f"))
+    assert "people who are in both have two budgets" in note
+
+
+def test_a_bank_that_was_damaged_after_its_upload_costs_nothing(make, tmp_path):
+    desk = make(approvers=0)
+    bank = make_bank_of(tmp_path / "x", seed=1)
+    for key in desk.banks.folder_of:
+        desk.banks.folder_of[key] = bank
+    view = desk.ask(ADA, asked(desk, "a"), "k")
+    (shard,) = (bank / "shards").iterdir()
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    assert compute(desk) == ["refused: BankError"]
+    assert "charged" not in kinds(desk)
+    assert left(desk) == 1
+    assert desk.ledger.progress(desk.documents.find(view.id).key).reason == worker.REFUSED

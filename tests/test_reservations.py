@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from abcdp.ledger import BudgetExceeded, DatasetRules, Ledger, LedgerError
+from abcdp.cli.app import app
+from abcdp.ledger import BudgetExceeded, DatasetRules, Ledger, LedgerClosed, LedgerError
 from abcdp.ledger import reserving as reserving_module
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.chain import Entry, canonical, digest_of, replay
@@ -234,6 +237,23 @@ def test_a_lowered_budget_or_a_closed_dataset_is_not_charged_though_approved(pat
     ledger.verify()
 
 
+def test_what_waited_in_a_restored_backup_is_not_computed_again(path, tmp_path):
+    """Somebody may have its result already: the same request would get a second noise."""
+    ledger = make(path, approvers=0)
+    found = reserve(ledger, "a", "0.4")
+    shutil.copy(path, tmp_path / "backup")
+    ledger.finish(begin(ledger, "a", "0.4"), b"result")
+    shutil.copy(tmp_path / "backup", path)
+    with pytest.raises(LedgerClosed):
+        begin(ledger, "a", "0.4")
+    ledger.reconcile()
+    with pytest.raises(LedgerError, match="waited when the ledger was restored"):
+        begin(ledger, "a", "0.4")
+    ledger.refuse(found.key, reason="it may have been computed")
+    assert left(ledger) == Fraction(6, 10)  # what the backup had forgotten stays paid
+    ledger.verify()
+
+
 def test_accounts_in_rho_hold_and_cap_rho(path):
     ledger = Ledger.create(path)
     ledger.register("clinic", RECORDS, unit=Unit(), epsilon=1, delta="1e-6", accounting="rho")
@@ -363,6 +383,9 @@ FREE = said(approvers=0)
             ],
             "topped up twice",
         ),
+        ([HELD, YES, OK, entry(Kind.RECONCILED, "x", dataset=""), PAID], "waited when the ledger was restored"),
+        ([HELD, entry(Kind.ADOPTED, "x", dataset=""), YES, OK, PAID], "waited when the ledger was restored"),
+        ([entry(Kind.RECONCILED, "x", dataset=""), HELD, YES, OK, PAID], None),
         ([entry(Kind.NOTED, "key 3", dataset="", what="key")], None),
         ([entry(Kind.NOTED, "key 3", what="key")], "noted with the dataset 'clinic'"),
     ],
@@ -437,12 +460,21 @@ def test_history_has_words_for_all_of_it(path):
     assert told["approved"].details == "by bob"
     with pytest.raises(LedgerError, match="JSON values"):
         ledger.note("key", {"secret": b"x"}, actor="root")
+    shown = CliRunner().invoke(app, ["ledger", "show", path, "--json"])
+    (clinic,) = json.loads(shown.stdout)
+    assert (clinic["epsilon_left"], clinic["epsilon_held"], clinic["rules"]["cap"]["epsilon"]) == (
+        "9/10",
+        "1/10",
+        "0.5",
+    )
+    assert "approvers: 1, cap: epsilon: 0.5" in CliRunner().invoke(app, ["ledger", "show", path]).stdout
 
 
 # Many at once
 
 ASK = """
 import sys
+from abcdp.cli.app import app
 from abcdp.ledger import BudgetExceeded, Ledger
 from concurrent.futures import ThreadPoolExecutor
 where, first = sys.argv[1], int(sys.argv[2])

@@ -131,7 +131,8 @@ def show_all(ledger: Ledger, as_json: Json = False) -> None:
     """Show each dataset with its unit, its budget and what is left of it."""
     from abcdp.owner import open_ledger
 
-    entries = [_values_of(entry, as_json) for entry in open_ledger(ledger).datasets()]
+    book = open_ledger(ledger)
+    entries = [_values_of(entry, as_json) | _rules_of(book, entry.name, as_json) for entry in book.datasets()]
     if as_json:
         typer.echo(json.dumps(entries, indent=1))
         return
@@ -290,9 +291,27 @@ def _values_of(entry: Any, exact: bool) -> dict[str, Any]:
         "delta": amount(entry.delta),
         **({} if concentrated else {"delta_left": amount(entry.left_delta)}),
         **(_filter_of(entry, amount) if concentrated else {}),
+        **_held_of(entry, amount),
         "description": entry.description,
         **_reading_of(entry, exact),
     } | ({"closed": True} if entry.closed else {})
+
+
+def _held_of(entry: Any, amount: Callable[[Any], str]) -> dict[str, str]:
+    """Return what is held for requests of a service that await approval or their run: it is not left any more."""
+    held = {"epsilon_held": entry.held_epsilon, "delta_held": entry.held_delta, "filter_held": entry.held_rho}
+    return {name: amount(value) for name, value in held.items() if value}
+
+
+def _rules_of(book: Any, name: str, exact: bool) -> dict[str, Any]:
+    """Return what a dataset allows to those who ask by a service, where it was ever said."""
+    from abcdp.ledger import DatasetRules
+    from abcdp.ledger.history import pairs
+
+    rules = book.rules(name)
+    if rules == DatasetRules():
+        return {}
+    return {"rules": rules.to_json() if exact else pairs(rules.to_json())}
 
 
 def _filter_of(entry: Any, amount: Callable[[Any], str]) -> dict[str, str]:

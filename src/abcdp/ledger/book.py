@@ -258,10 +258,15 @@ class Ledger(Reserving):
             registered(chain, name)
             return top_ups.find(chain, name, digest, request_key(name, request))
 
-    def check_budget(self, name: str, cost: Amount) -> None:
-        """Raise unless a dataset is open and has so much left, for whoever computes before :meth:`begin`."""
+    def check_budget(self, name: str, cost: Amount, reservation: str | None = None) -> None:
+        """Raise unless a dataset is open and has so much left, for whoever computes before :meth:`begin`.
+
+        What is held for a `reservation` pays for it, once it is approved.
+        """
         with self._reading() as chain:
-            check_budget(name, cost, chain.state(name))
+            held = Amount() if reservation is None else self._held(chain, reservation, cost, reservation)
+            state = chain.state(name)
+            check_budget(name, cost, replace(state, reserved=state.reserved - held))
 
     def check_integers(self, earlier: Earlier, integers: Iterable[int]) -> None:
         """Raise unless these are the integers that the noise of an earlier result hides."""

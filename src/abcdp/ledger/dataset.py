@@ -21,6 +21,9 @@ class Dataset:
     `records` is known only where the unit makes the size public. `reading` is what was said of the file's columns:
     which of them, the origins of dates, the levels of categories.
 
+    What is spent includes what is held (`held_epsilon`, `held_delta`, `held_rho`) for requests that await approval or
+    their run.
+
     With `accounting` ``"rho"`` what is spent is spent of `rho`, which is worth `epsilon` and `delta` as a whole; of
     these nothing is spent or left by itself.
     """
@@ -39,6 +42,9 @@ class Dataset:
     accounting: Accounting = "sum"
     rho: Fraction = Fraction(0)
     spent_rho: Fraction = Fraction(0)
+    held_epsilon: Fraction = Fraction(0)
+    held_delta: Fraction = Fraction(0)
+    held_rho: Fraction = Fraction(0)
 
     @property
     def left_epsilon(self) -> Fraction:
@@ -85,6 +91,7 @@ def dataset_of(entry: Entry, state: State) -> Dataset:
         if state.budget != entry.amount:  # it was lowered
             epsilon = min(epsilon, worth_of(state.budget.concentration, delta))
     spent_epsilon, spent_delta = (state.spent + state.reserved).fractions()
+    held_epsilon, held_delta = state.reserved.fractions()
     return Dataset(
         name=entry.dataset,
         unit=Unit.from_json(values["unit"]),
@@ -100,4 +107,7 @@ def dataset_of(entry: Entry, state: State) -> Dataset:
         accounting=accounting,
         rho=state.budget.concentration,
         spent_rho=(state.spent + state.reserved).concentration,
+        held_epsilon=held_epsilon,
+        held_delta=held_delta,
+        held_rho=state.reserved.concentration,
     )

@@ -83,15 +83,15 @@ def _details(entry: Entry) -> str:
     if entry.kind == Kind.APPROVED and values.get("approvers"):
         parts.append(f"by {', '.join(values['approvers'])}")
     if entry.kind == Kind.RULES:
-        parts.append(_pairs(values["rules"]))
+        parts.append(pairs(values["rules"]))
     if entry.kind == Kind.NOTED:
-        parts.append(f"{values['what']}: {_pairs(values['noted'])}")
+        parts.append(f"{values['what']}: {pairs(values['noted'])}")
     return "; ".join(part for part in parts if part)
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def pairs(values: Mapping[str, Any]) -> str:
     """Return what a mapping says, without what it leaves open."""
-    said = ((name, _pairs(value) if isinstance(value, Mapping) else value) for name, value in values.items())
+    said = ((name, pairs(value) if isinstance(value, Mapping) else value) for name, value in values.items())
     return ", ".join(f"{name}: {value}" for name, value in said if value not in (None, [], ""))
 
 

@@ -1,7 +1,8 @@
 """Requests that go through hands: from a reservation to votes, approval, charge and result, as the entries tell it.
 
 What is reserved is held until the request is charged, or ends without. It is charged exactly so, once it is approved:
-by as many approvers as its dataset's rules ask for, none of them who asked, or by the rules themselves.
+by as many approvers as its dataset's rules ask for, none of them who asked, or by the rules themselves. Of what waited
+when a ledger was restored or adopted nobody knows whether it was computed elsewhere: it is not charged.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Progress:
 
     `state` is the kind of its last step: reserved, approved, refused, withdrawn, expired, charged, stored or burnt.
     `actor` is who asked, `amount` what is held or charged, `expires` when it ends unless somebody decides, `reason`
-    why it was refused or burnt. `body` is what the desk wrote down with the reservation.
+    why it was refused or burnt. `body` is what the desk wrote down with the reservation. If the whole chain was read,
+    one that waited when the ledger was restored is `doubted`.
     """
 
     key: str
@@ -63,6 +65,7 @@ class Progress:
     votes: tuple[Vote, ...] = ()
     reason: str = ""
     body: Mapping[str, Any] = field(default_factory=dict)
+    doubted: bool = False
 
     def time(self, kind: str) -> str:
         """Return when a step was taken, nothing where it was not."""
@@ -125,6 +128,12 @@ class Requests:
             return self._move(kind, dataset, key, amount, actor, time, body)
         return Amount()
 
+    def doubt(self) -> None:
+        """Take note that the ledger was restored or adopted: what waits may have been computed elsewhere."""
+        for key, found in self.found.items():
+            if found.state in _AWAITS:
+                self.found[key] = replace(found, doubted=True)
+
     def _check_reservation(self, dataset: str, amount: Amount, actor: str, values: Mapping[str, Any]) -> None:
         if actor in ("", RULES, WORKER):
             raise FaultError("reserved by nobody")
@@ -164,6 +173,8 @@ class Requests:
                 raise FaultError(f"charged though it is {found.state}, not approved")
             if amount != found.amount:
                 raise FaultError("charged another amount than was reserved")
+            if found.doubted:
+                raise FaultError("charged though it waited when the ledger was restored")
         if kind in (Kind.VOTED, Kind.APPROVED, Kind.EXPIRED) and found.state != Kind.RESERVED:
             raise FaultError(f"{kind} though it is {found.state}")
         if kind in ENDED and found.state not in _AWAITS:

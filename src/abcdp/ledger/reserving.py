@@ -205,6 +205,11 @@ class Reserving(abc.ABC):
         _, found = self._found(chain, key)
         if found.state != Kind.APPROVED:
             raise LedgerError(f"this request was reserved and is {found.state}, not approved; nothing was charged.")
+        if found.doubted:
+            raise LedgerError(
+                "this request waited when the ledger was restored from a backup or adopted, and may have been computed "
+                "where nobody sees it; nothing was charged. Ask for it anew, under another name."
+            )
         if cost != found.amount:
             raise LedgerError(
                 f"this request was approved for {found.amount.in_words()} and costs {cost.in_words()}; nothing was "

@@ -118,6 +118,7 @@ class Rules:
             raise FaultError(f"{kind} with the dataset {dataset!r}")
         if kind in DOUBTED:
             self._open.clear()
+            self.requests.doubt()
         if kind in WHOLE:
             return None
         self._follow(kind, dataset, key)

@@ -282,7 +282,8 @@ def release(
     records = read_records(data, said, registered)
     check_names(bank, records.names, dataset)  # those of the file, where the registration chose none
     book.check_data(dataset, records.records, ordered=bank.distance.ordered)
-    hidden = None if answered else _same_integers(book, bank, records, admitted)
+    reserved = None if reservation is None else reservation.key
+    hidden = None if answered else _same_integers(book, bank, records, admitted, reserved)
 
     _reached("before the charge")
     charge = book.begin(
@@ -294,7 +295,7 @@ def release(
         leaves=admitted.leaves,
         actor=actor,
         tops_up=admitted.earlier,
-        reservation=None if reservation is None else reservation.key,
+        reservation=reserved,
     )
     if isinstance(charge, bytes):
         return Release.from_bytes(charge)
@@ -432,7 +433,9 @@ class Admitted:
         return self.cost if self.entry.accounting == "rho" else price.fractions()
 
 
-def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: Admitted) -> IntArray | None:
+def _same_integers(
+    book: Ledger, bank: Bank, records: PrivateData, admitted: Admitted, reserved: str | None
+) -> IntArray | None:
     """Return the integers that a release to be replaced hides, once the ledger knows them again; None without one.
 
     What is refused here depends on the records, through how a machine rounds them: the refusal is for the owner, as is
@@ -440,7 +443,7 @@ def _same_integers(book: Ledger, bank: Bank, records: PrivateData, admitted: Adm
     """
     if admitted.earlier is None:
         return None
-    book.check_budget(admitted.entry.name, admitted.price)  # what cannot be paid for computes nothing
+    book.check_budget(admitted.entry.name, admitted.price, reserved)  # what cannot be paid for computes nothing
     hidden = execute.hidden_integers(bank, records, admitted.calibration)
     book.check_integers(admitted.earlier, hidden.tolist())
     return hidden
@@ -457,11 +460,12 @@ def admission(
     request: str,
     tops_up: Any,
     asker: str = "",
+    verify: bool = True,
 ) -> Admitted:
     """Return a request as it will be charged and run, or refuse it: by public facts alone.
 
     Where a service takes requests, `asker` is part of one: what two modelers ask in the same words are two requests,
-    so that neither learns of the other.
+    so that neither learns of the other. Without `verify` the bank is not read as a whole: before a charge it must be.
     """
     entry = book.dataset(dataset)
     calibration = check_request(bank, mechanism, entry)
@@ -478,7 +482,8 @@ def admission(
     if top_up is not None:
         check_drawable(sampler, top_up)
     execute.check_memory(bank, memory, calibration)
-    bank.verify()
+    if verify:
+        bank.verify()
     totals = word_of_totals((entry.name, entry.description, *sorted(Reading.from_json(entry.reading).spoken_of)))
     guarantee = guarantee_of(mechanism, calibration, bank.distance, entry.unit, totals=totals is not None)
     leaves, numbers = mechanism.leaves(calibration, len(bank.parameters))

@@ -60,9 +60,13 @@ def admit(
     tops_up: str | None = None,
     memory: int = MEMORY,
 ) -> Admission:
-    """Return a request as :func:`release` would take it from `asker`, or refuse it: by public facts alone."""
+    """Return a request as :func:`release` would take it from `asker`, or refuse it: by public facts alone.
+
+    A service has inspected the bank when it was uploaded, and a release reads it as a whole again before the charge:
+    here it is not.
+    """
     bank = bank if isinstance(bank, Bank) else Bank(bank, memory=memory)
-    admitted = admission(bank, mechanism, ledger, dataset, noise, memory, None, request, tops_up, asker)
+    admitted = admission(bank, mechanism, ledger, dataset, noise, memory, None, request, tops_up, asker, verify=False)
     return Admission(
         preview=preview_of(bank, admitted),
         key=ledger.key_of(dataset, admitted.asked),
