@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -56,8 +57,16 @@ def test_the_page_leads_from_a_key_to_a_posterior(demo, tmp_path):
     assert request
     assert (tmp_path / "posterior.nc").exists()
     assert (tmp_path / ".config/abcdp/login.json").stat().st_mode & 0o777 == 0o600
-    again = subprocess.run(
-        f"abcdp remote result {request} --out again.json", shell=True, cwd=tmp_path, env=environment, check=True
-    )
-    assert again.returncode == 0
+
+    def said(command):
+        done = subprocess.run(
+            f"abcdp remote {command} --json", shell=True, cwd=tmp_path, env=environment, capture_output=True
+        )
+        return done.returncode, json.loads(done.stdout or "null"), done.stderr.decode()
+
+    assert said(f"result {request} --out again.json")[1]["release"] == "again.json"
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "first.json").read_bytes()
+    assert said(f"status {request}")[1]["state"] == "visible"
+    assert said("datasets town")[1]["name"] == "town"
+    code, _, why = said(f"withdraw {request}")  # too late
+    assert (code, why) == (2, "abcdp: only a request that awaits approval can be withdrawn.\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import warnings
 from dataclasses import replace
 from fractions import Fraction
@@ -129,6 +130,13 @@ def test_the_whole_story(tmp_path, bank, postgres):  # noqa: F811
             tree = pooled.posterior(draws=100)
         assert "have different records" in tree.attrs["grouping"]
         assert abs(float(tree["posterior"]["mu"].mean()) - 0.7) < 0.5
+
+        # what is handed over with it can be checked by anybody, where this version writes evidence
+        if importlib.util.find_spec("abcdp.evidence") is not None:
+            evidence = importlib.import_module("abcdp.evidence")
+            evidence.write_evidence(second, ledger=north.office.ledger, out=tmp_path / "evidence")
+            evidence.verify(second, key=tmp_path / "evidence" / "owner.pub", bank=bank)
+            assert "ada" in (tmp_path / "evidence" / "sign.html").read_text()
 
         # nothing was spent beyond what was asked for, and the chain says who did what
         for owner, before in ((north, left), (south, 3)):

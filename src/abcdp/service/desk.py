@@ -230,16 +230,21 @@ class Desk:
         return self._say(account, self._of_owner(account, id, ("approver", "administrator")), "question", text)
 
     def register(self, account: Account, registration: Registration) -> list[str]:
-        """Register a dataset, as an administrator; return what the owner should know, such as that it is a near copy.
+        """Register a dataset, as an administrator; a process of its own reads the records.
 
-        A process of its own reads the records.
+        What is returned is for the owner alone: warnings may tell of the records, such as that others are alike.
         """
         if not account.may("administrator", registration.name):
             raise Forbidden(_NO_DATASET)
         values = asdict(registration) | {"ledger": self.ledger.where, "actor": account.id}
-        work, room = self.work, self.ledger.file_bytes
-        said = isolation.call("abcdp.service.worker", values, memory=work.memory, seconds=work.seconds, file_bytes=room)
-        return list(said)
+        warned: list[str] = isolation.call(
+            "abcdp.service.worker",
+            values,
+            memory=self.work.memory,
+            seconds=self.work.seconds,
+            file_bytes=self.ledger.file_bytes,
+        )
+        return warned
 
     # -- both ----------------------------------------------------------------------------------------------------------
 

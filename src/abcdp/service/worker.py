@@ -178,10 +178,10 @@ def refuse(ledger: Ledger, progress: Progress, error: AbcdpError, tell: Callable
 
 
 def _register(values: dict[str, Any]) -> list[str]:
-    """Register a dataset, in a process of its own; return what the owner should know of it."""
+    """Register a dataset, in a process of its own; return what its owner is warned of."""
     said = dict(values)
     unit = said.pop("unit")
-    with warnings.catch_warnings(record=True) as doubts:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         register(
             said.pop("ledger"),
@@ -190,7 +190,7 @@ def _register(values: dict[str, Any]) -> list[str]:
             unit=Unit.parse(unit) if isinstance(unit, str) else Unit.from_json(unit),
             **said,
         )
-    return [str(doubt.message) for doubt in doubts if issubclass(doubt.category, UserWarning | RuntimeWarning)]
+    return [str(one.message) for one in warned if issubclass(one.category, UserWarning | RuntimeWarning)]
 
 
 def _reached(step: str) -> None:
