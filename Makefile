@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: help setup demo quick test check proofs stress mutants bench paper lock clean
+.PHONY: help setup demo quick test check proofs stress docs mutants bench paper lock clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -44,6 +44,11 @@ proofs: $(READY) ## proofs that Coq and z3 check, and that they are about the sh
 stress: $(READY) ## faults, kills, calibration and hostile settings (under 20 minutes)
 	$(BIN)/pytest stress
 
+docs: $(READY) ## the documentation as a site, its code run, its pages opened in a browser: site/html/index.html (some 3 minutes)
+	rm -rf site
+	$(BIN)/sphinx-build -b html -j 2 -W --keep-going -q -d site/doctrees docs site/html
+	$(BIN)/pytest docs
+
 mutants: $(READY) ## every fault of stress/mutants.txt, one at a time; stress judges a third (about 20 minutes)
 	$(BIN)/python stress/mutants.py
 
@@ -58,4 +63,4 @@ lock: ## write requirements.lock anew: names, versions, hashes
 	    --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade -o requirements.lock
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) demo paper .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo paper site .pytest_cache .mypy_cache .ruff_cache .hypothesis
