@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
@@ -10,17 +11,21 @@ export MPLBACKEND := Agg
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-setup: $(READY) ## make .venv with the locked versions
+setup: $(READY) ## make .venv with the locked versions (make demo needs a few of them alone)
 
-$(READY): requirements.lock pyproject.toml
+$(RUNS): requirements-run.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "abcdp needs Python >= 3.11; call: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-run.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	$(BIN)/python -c "import abcdp.simulation.warm"  # compiles the loops that the first run would wait for
 	@touch $@
 
-demo: $(READY) ## the whole path on made-up data: bank, ledger, private release, report
+$(READY): $(RUNS) requirements.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@touch $@
+
+demo: $(RUNS) ## the whole path on made-up data: bank, ledger, private release, report
 	$(BIN)/abcdp demo
 
 check: $(READY) ## style, types and the order of the rooms
@@ -58,9 +63,11 @@ bench: $(READY) ## speed as ratios measured in one run, against ELFI, pyABC and 
 paper: $(READY) ## the paper's figures anew, with their claims checked, on one page (under 30 minutes; resumes)
 	$(BIN)/abcdp paper all --to paper
 
-lock: ## write requirements.lock anew: names, versions, hashes
-	uv pip compile pyproject.toml --group dev --group docs --extra all --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade -o requirements.lock
+COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
+lock: ## write both locks anew: names, versions, hashes (make lock UPGRADE=--upgrade for newer versions)
+	$(COMPILE) --group dev --group docs --extra all $(UPGRADE) -o requirements.lock
+	$(COMPILE) --group install --extra cli --extra plots --extra owner -c requirements.lock -o requirements-run.lock
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) demo paper site .pytest_cache .mypy_cache .ruff_cache .hypothesis
