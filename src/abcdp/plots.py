@@ -33,7 +33,12 @@ def _shown(draw: Callable[P, Any]) -> Callable[P, Any]:
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Any:
-        figure = draw(*args, **kwargs)
+        try:
+            figure = draw(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "matplotlib":
+                raise
+            raise ModuleNotFoundError("pictures need matplotlib: pip install 'abcdp[plots]'", name=error.name) from None
         figure._repr_png_ = functools.partial(_png, figure)
         return figure
 
