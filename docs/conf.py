@@ -87,7 +87,8 @@ def _formula(self: Any, node: nodes.math | nodes.math_block) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Let pages run with keys and ledgers of their own, by the commands of this environment."""
     place = tempfile.mkdtemp(prefix="abcdp-docs-")
-    os.environ.update(ABCDP_STATE=f"{place}/state", ABCDP_KEYS=f"{place}/keys.json", MPLBACKEND="Agg", COLUMNS="100")
+    os.environ.update(ABCDP_STATE=f"{place}/state", ABCDP_KEYS=f"{place}/keys.json", COLUMNS="100")
+    os.environ.pop("MPLBACKEND", None)  # a notebook has its own
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     app.connect("source-read", _read)
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))

@@ -37,7 +37,8 @@ def test_a_plan_is_short_and_a_table(plan):
     assert len(repr(plan)) < 400
     assert repr(plan).startswith("Plan(Nearest(epsilon=1.0, accept=10")
     page = plan._repr_html_()
-    assert page.count("<tr>") == 1 + len(plan.curve)
+    assert page.count("<tr>") == 2 + len(plan.curve)
+    assert f"{plan.without_privacy.mean:.3f}" in page
     assert f"{plan.chosen.error.mean:.3f}" in page
 
 

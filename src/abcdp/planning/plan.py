@@ -130,6 +130,8 @@ class Plan:
             )
             for c in self.curve
         ]
+        if (limit := self.without_privacy) is not None:
+            rows.append(("without privacy", "the same bank without noise", f"{limit.mean:.3f} ± {limit.error:.3f}", ""))
         head = ("epsilon", "best mechanism", "error", "90 % intervals hold")
         title = f"Plan: {self.mechanism}. Errors in units of the prior's spread; the prior has {self.prior.mean:.3f}"
         return table(title, head, rows) + "".join(f"<p>{safe(line)}</p>" for line in self.advice)
