@@ -52,6 +52,7 @@ stress: $(READY) ## faults, kills, calibration and hostile settings (under 20 mi
 docs: $(READY) ## the documentation as a site, its code run, its pages opened in a browser: site/html/index.html (some 3 minutes)
 	rm -rf site
 	$(BIN)/sphinx-build -b html -j 2 -W --keep-going -q -d site/doctrees docs site/html
+	$(BIN)/python docs/notebooks.py site/html/notebooks
 	$(BIN)/pytest docs
 
 mutants: $(READY) ## every fault of stress/mutants.txt, one at a time; stress judges a third (about 20 minutes)

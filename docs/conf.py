@@ -21,6 +21,7 @@ from sphinx.util import logging
 sys.path.insert(0, str(Path(__file__).parent))
 
 import abcdp
+from notebooks import notebook_of
 
 project, author, release = "abcdp", "the authors of abcdp", abcdp.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -55,20 +56,6 @@ autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
-
-_BLOCK = re.compile(r"^```python$", re.MULTILINE)
-
-
-def notebook_of(text: str) -> str:
-    """Return a page whose blocks of Python are cells that run; a page without any stays as it is.
-
-    >>> print(notebook_of("Words."))
-    Words.
-    """
-    if not _BLOCK.search(text):
-        return text
-    head = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n"
-    return head + _BLOCK.sub("```{code-cell} python", text)
 
 
 def _read(app: Sphinx, page: str, source: list[str]) -> None:
