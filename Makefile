@@ -49,9 +49,9 @@ proofs: $(READY) ## proofs that Coq and z3 check, and that they are about the sh
 stress: $(READY) ## faults, kills, calibration and hostile settings (under 20 minutes)
 	$(BIN)/pytest stress
 
-docs: $(READY) ## the documentation as a site, its code run, its pages opened in a browser: site/html/index.html (some 3 minutes)
+docs: $(READY) ## the documentation as a site, its code run, its pages opened in a browser: site/html/index.html (some 4 minutes)
 	rm -rf site
-	$(BIN)/sphinx-build -b html -j 2 -W --keep-going -q -d site/doctrees docs site/html
+	$(BIN)/sphinx-build -b html -W --keep-going -q -d site/doctrees docs site/html
 	$(BIN)/python docs/notebooks.py site/html/notebooks
 	$(BIN)/pytest docs
 

@@ -58,8 +58,47 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 
 
+_COMMANDS = "<!-- commands -->"
+
+
 def _read(app: Sphinx, page: str, source: list[str]) -> None:
+    if _COMMANDS in source[0]:
+        source[0] = source[0].replace(_COMMANDS, commands())
     source[0] = notebook_of(source[0])
+
+
+def _end_parameters(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """Set a paragraph that follows the parameters of a docstring apart: two empty lines end their section."""
+    for number in range(len(lines) - 2, 0, -1):
+        before, line, after = lines[number - 1 : number + 2]
+        if not before and line[:1].isupper() and len(line) > 40 and not after.startswith((" ", "-")):
+            lines.insert(number, "")
+
+
+def commands() -> str:
+    """Return all commands as sections, with their arguments and options, as the program itself knows them."""
+    from typer.main import get_command
+
+    from abcdp.cli.app import app
+
+    def section(words: list[str], command: Any) -> str:
+        inner = getattr(command, "commands", {})
+        parts = [] if len(words) == 1 else [f"## {' '.join(words)}\n\n{command.help or ''}\n"]
+        if command.params and not inner:
+            rows = [f"| {_option(one)} | {_cell(getattr(one, 'help', '') or '')} |" for one in command.params]
+            parts.append("| argument or option | |\n|---|---|\n" + "\n".join(rows) + "\n")
+        return "\n".join([*parts, *(section([*words, name], one) for name, one in inner.items())])
+
+    return section(["abcdp"], get_command(app))
+
+
+def _option(option: Any) -> str:
+    names = [f"`{name}`" for name in (*option.opts, *option.secondary_opts)]
+    return ", ".join(names) + (" *" if option.required else "")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _formula(self: Any, node: nodes.math | nodes.math_block) -> None:
@@ -78,5 +117,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     os.environ.pop("MPLBACKEND", None)  # a notebook has its own
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     app.connect("source-read", _read)
+    app.connect("autodoc-process-docstring", _end_parameters, priority=400)  # before the parameters are read
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
