@@ -67,6 +67,20 @@ def test_a_bank_shows_its_parameters(bank):
     assert bank.digest[:12] in page
 
 
+def test_a_ledger_shows_its_budgets_and_no_size_that_is_private(tmp_path):
+    people = np.random.default_rng(2).uniform(0, 100, 4711)
+    ledger = tmp_path / "own.db"
+    hidden = abcdp.Unit(neighbours="add-remove", at_least=100)
+    abcdp.register(ledger, "<b>town", people, unit=hidden, epsilon=1.5, missing="none", create=True)
+    total = {"epsilon": 1, "delta": 1e-6, "accounting": "rho"}
+    abcdp.register(ledger, "village", people[:50] + 1, unit=abcdp.Unit(), missing="none", **total)
+    page = abcdp.Ledger(ledger)._repr_html_()
+    assert "&lt;b&gt;town" in page
+    assert "<td>1.5</td>" in page
+    assert "of rho" in page
+    assert "4711" not in page
+
+
 def test_figures_show_themselves(plan):
     figure = abcdp.plots.plan_curves(plan)
     assert figure._repr_png_()[:8] == b"\x89PNG\r\n\x1a\n"
