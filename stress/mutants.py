@@ -103,6 +103,7 @@ AREAS = {
     "single": ("single", ""),
     "draws in JAX": ("jax", "draws_have"),
     "summaries in JAX": ("jax_summaries", "made_on_a_device"),
+    "notebooks": ("notebook", "strangers"),
     "hostile": ("hostile_settings", ""),
     "refusals": ("distances", "refused"),
     "auditor": (
