@@ -28,6 +28,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_site"]
 root_doc = "index"
 language = "en"
+smartquotes = False  # options have two hyphens
 default_role = "literal"  # docstrings write names in single backticks
 highlight_language = "text"  # a block without a language is a command, a file or a formula
 numfig = True
