@@ -7,6 +7,8 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
+
 import abcdp
 from abcdp import errors
 from abcdp.ledger import errors as of_ledgers
@@ -63,6 +65,30 @@ def test_the_table_of_mechanisms_has_the_measured_budgets():
         columns = [found["paper"], min(better, default=None), found["nearest"], found["summary"], found["learned"]]
         said = " | ".join("-" if one is None else f"{one:g}" for one in columns)
         assert f"| {problem}, {accept} | {said} |" in page
+
+
+def schema(name):
+    return json.loads((ROOT / f"docs/reference/{name}.schema.json").read_text())
+
+
+def refuses(name, values):
+    return not jsonschema.Draft202012Validator(schema(name)).is_valid(values)
+
+
+def test_schemas_hold_for_files_of_every_format(tmp_path):
+    fresh = abcdp.simulate(abcdp.models.epidemic, draws=60, records=50, seed=1, to=tmp_path / "bank")
+    manifests = [*ROOT.glob("tests/golden*/**/manifest.json"), tmp_path / "bank/manifest.json"]
+    read = [json.loads(path.read_text()) for path in manifests]
+    assert {one["format"] for one in read} == {1, 2, 3}
+    for one in read:
+        jsonschema.validate(one, schema("manifest"))
+    assert refuses("manifest", read[0] | {"code": "import os"})
+    assert refuses("manifest", read[0] | {"digest": "short"})
+    options = {"mechanisms": ["private-summary"], "learn": False, "truths": 10}
+    plan = abcdp.plan(fresh, epsilon=2.0, unit=abcdp.Unit(), **options).to_json()
+    for one in (plan, *(json.loads(path.read_text()) for path in ROOT.glob("tests/golden/plans/*.json"))):
+        jsonschema.validate(one, schema("plan"))
+    assert refuses("plan", plan | {"prior": [1.0]})
 
 
 def test_the_glossary_is_in_order():
