@@ -130,6 +130,7 @@ AREAS = {
     "single": ("single", ""),
     "draws in JAX": ("jax", "draws_have"),
     "summaries in JAX": ("jax_summaries", "made_on_a_device"),
+    "notebooks": ("notebook", "strangers"),
     "hostile": ("hostile_settings", ""),
     "client": ("client", "read_it or answers_what or file_or or twice or to_another"),
     "notices": ("notices", "private or password"),

@@ -120,6 +120,7 @@ QUICK = {
         "test_plan.py::test_what_is_not_a_plan",
         "test_plan.py::test_plans_of_the_first_format_are_read",
     ],
+    "plots": ["test_notebook.py::test_figures_show_themselves"],
     "privacy": [
         "test_guarantee.py::test_no_test_has_more_power_than_the_guarantee_allows",
         "test_guarantee.py::test_a_basis_in_files_of_both_formats",

@@ -64,7 +64,11 @@ def test_a_key_of_a_smaller_scope_opens_no_session(house):
     accounts = house.office.accounts
     for scope, status in (("read", 403), ("modeler", 403), ("full", 303)):
         key = accounts.make_key(accounts.find("olga"), by=LOCAL.id, scope=scope)[1]
-        assert house.client().post("/sign-in", data={"key": key}).status_code == status
+        client = house.client()
+        assert client.post("/sign-in", data={"key": key}).status_code == status
+    assert client.get("/").status_code == 200
+    accounts.revoke(key.split("_")[1], by=LOCAL.id)
+    assert client.get("/").headers["location"] == "/sign-in"  # a session of a key ends with it
 
 
 def test_a_session_ends(house):

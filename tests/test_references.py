@@ -107,7 +107,7 @@ def resolves(name):
                 return True
             if not hasattr(found, part):
                 return False
-            found = inspect.getattr_static(found, part)
+            found = getattr(found, part) if inspect.ismodule(found) else inspect.getattr_static(found, part)
         return True
     return False
 

@@ -6,6 +6,8 @@ posterior.
 
 from __future__ import annotations
 
+from typing import Any as _Any
+
 from abcdp import errors, models, theory
 from abcdp._common.version import __version__
 from abcdp.bank import Bank
@@ -68,6 +70,7 @@ __all__ = [
     "Law",
     "Learned",
     "LearnedSummary",
+    "Ledger",
     "MeanSummary",
     "Model",
     "Moment",
@@ -88,6 +91,7 @@ __all__ = [
     "Trained",
     "Unit",
     "__version__",
+    "audit",
     "check_calibration",
     "errors",
     "learn",
@@ -95,6 +99,7 @@ __all__ = [
     "narrow",
     "plan",
     "plan_stages",
+    "plots",
     "posterior",
     "public_release",
     "refine",
@@ -110,3 +115,24 @@ __all__ = [
     "train",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Load what is heavy when it is first asked for: databases, pictures, and the audit with the owner's side."""
+    if name == "Ledger":
+        from abcdp.ledger import Ledger
+
+        return Ledger
+    if name == "audit":
+        import abcdp.audit as audit
+
+        return audit
+    if name == "plots":
+        import abcdp.plots as plots
+
+        return plots
+    raise AttributeError(f"module 'abcdp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,10 +1,18 @@
-"""How many threads the linear algebra of numpy may use."""
+"""How many cores there are to use, and how many threads the linear algebra of numpy may use."""
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
+
+
+def cores() -> int:
+    """Return how many cores this process may use; where a system does not tell (macOS, Windows), how many it has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:

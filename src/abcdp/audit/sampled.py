@@ -8,7 +8,6 @@ with at most the stated probability.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import numpy as np
 
 from abcdp._common.arrays import IntArray
 from abcdp._common.progress import progress
+from abcdp._common.threads import cores
 from abcdp.audit.auditor import Neighbours
 from abcdp.audit.registry import auditor_of
 from abcdp.mechanisms import Mechanism
@@ -87,7 +87,7 @@ def sample(
         side, size, source = job
         return side, size, count(case, side, size, source)
 
-    workers = len(os.sched_getaffinity(0))
+    workers = cores()
     with ThreadPoolExecutor(workers) as pool, progress("auditing by sampling", 2 * runs, show) as advance:
         for start in range(0, len(sizes), workers):
             # sources are made here, in order, so that seeded ones give the same counts again

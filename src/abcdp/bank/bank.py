@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from abcdp._common.arrays import BoolArray, FloatArray
 from abcdp._common.checks import is_whole
+from abcdp._common.display import card
 from abcdp._common.files import MEMORY
 from abcdp._common.missing import NONE, Rules
-from abcdp._common.storage import Folder, open_folder
+from abcdp._common.storage import Folder, open_folder, shown
 from abcdp._common.version import __version__
 from abcdp.bank.covariances import Covariances, read_covariances, write_covariances
 from abcdp.bank.manifest import (
@@ -178,6 +179,18 @@ class Bank:
 
     def __repr__(self) -> str:
         return f"Bank({self.header.model!r}, draws={self.draws}, records={self.records}, digest={self.digest[:12]!r})"
+
+    def _repr_html_(self) -> str:
+        failed = f", {self.failed} of them failed" if self.failed else ""
+        rows = {
+            "draws": f"{self.draws:,}{failed}",
+            "records of each": f"{self.records:,}",
+            "parameters": ", ".join(self.parameters),
+            "distance": type(self.distance).__name__,
+            "digest": self.digest[:12],
+            **({"place": shown(self.path)} if self.path else {}),
+        }
+        return card(f"Bank of {self.header.model}", rows)
 
     def __len__(self) -> int:
         return self.draws

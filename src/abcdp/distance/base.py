@@ -111,7 +111,7 @@ class Distance(abc.ABC):
 
     @abc.abstractmethod
     def numerical_error(self, records: int) -> float:
-        """Return a bound of |computed - true distance| over all records and all admissible rows."""
+        """Return a bound of ``|computed - true distance|`` over all records and all admissible rows."""
 
     @abc.abstractmethod
     def sensitivity(self, records: int, unit: Unit, norm: Norm = 2) -> float:

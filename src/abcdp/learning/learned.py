@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from abcdp._common.arrays import FloatArray
+from abcdp._common.display import table
 from abcdp._common.storage import Folder, open_folder
 from abcdp.bank import Bank, Header, Place, Shard, ShardData, bank_digest, write_manifest, write_shard
 from abcdp.bank.covariances import Covariances, write_covariances
@@ -30,6 +31,11 @@ class Learned:
     mechanism: PrivateSummary
     information: float
     before: float | None = None
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{share:.0%}") for name, share in self.explained.items()]
+        title = f"Learned summary for {self.mechanism}: what it tells, noise included"
+        return table(title, ("parameter", "variance explained"), rows)
 
 
 def free_folder(to: Place) -> Folder:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from abcdp._common.display import table
 from abcdp._common.signatures import public_key, signature
 from abcdp.ledger import copies, top_ups
 from abcdp.ledger import keys as key_file
@@ -85,6 +86,18 @@ class Ledger(Reserving):
 
     def __repr__(self) -> str:
         return f"Ledger({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                one.name,
+                one.unit.describe(),
+                f"{float(one.epsilon):g}, {float(one.delta):g}",
+                f"{float(one.left_rho):.4g} of rho" if one.accounting == "rho" else f"{float(one.left_epsilon):g}",
+            )
+            for one in self.datasets()
+        ]
+        return table(f"Ledger {self.name}", ("dataset", "protects against", "total epsilon, delta", "left"), rows)
 
     @property
     def name(self) -> str:

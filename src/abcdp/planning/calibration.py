@@ -21,6 +21,7 @@ import numpy as np
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.checks import is_whole
 from abcdp._common.progress import progress as progress_bar
+from abcdp._common.threads import cores
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where
 from abcdp.errors import PlanError, ReleaseError, SimulationWarning
@@ -227,7 +228,7 @@ class _Rehearsal:
 
     def answers(self, rows: IntArray, references: Sequence[FloatArray | None], show: bool | None) -> list[_Seen | str]:
         """Return what came of each dataset, or why nothing did."""
-        workers = len(os.sched_getaffinity(0))
+        workers = cores()
         found = []
         with ThreadPoolExecutor(workers) as pool, progress_bar("checking", len(rows), show) as advance:
             tasks = [pool.submit(self._one, *each) for each in zip(count(), rows.tolist(), references, strict=False)]

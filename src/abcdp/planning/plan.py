@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from abcdp._common.checks import is_number, is_whole
+from abcdp._common.display import safe, table
 from abcdp._common.files import read_json, write_atomically
 from abcdp._common.storage import open_folder, shown
 from abcdp.bank import Bank
@@ -111,6 +112,29 @@ class Plan:
     without_privacy: Estimate | None = None
     errors_without_privacy: Errors = ()
     summary: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        error = self.chosen.error
+        return (
+            f"Plan({self.mechanism}{', learned' if self.learned else ''}, error={error.mean:.3f}±{error.error:.3f}, "
+            f"prior={self.prior.mean:.3f}, reachable={self.reachable}, candidates={len(self.candidates)})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f"{c.mechanism.epsilon:g}",
+                c.family,
+                f"{c.error.mean:.3f} ± {c.error.error:.3f}",
+                f"{c.coverage.mean:.0%}",
+            )
+            for c in self.curve
+        ]
+        if (limit := self.without_privacy) is not None:
+            rows.append(("without privacy", "the same bank without noise", f"{limit.mean:.3f} ± {limit.error:.3f}", ""))
+        head = ("epsilon", "best mechanism", "error", "90 % intervals hold")
+        title = f"Plan: {self.mechanism}. Errors in units of the prior's spread; the prior has {self.prior.mean:.3f}"
+        return table(title, head, rows) + "".join(f"<p>{safe(line)}</p>" for line in self.advice)
 
     @property
     def chosen(self) -> Candidate:

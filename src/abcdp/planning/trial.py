@@ -6,7 +6,6 @@ Of a simulated dataset the true parameters are known, so what a setting would ac
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import numpy as np
 
 from abcdp._common.arrays import BoolArray, FloatArray, IntArray
 from abcdp._common.progress import progress as progress_bar
-from abcdp._common.threads import one_blas_thread
+from abcdp._common.threads import cores, one_blas_thread
 from abcdp.bank import Bank, ShardData
 from abcdp.bank.status import OK, RAISED
 from abcdp.distance import Distance
@@ -199,7 +198,7 @@ class Trial:
         spread = prior.std(axis=0)
         self._spread = np.where(spread > 0, spread, 1.0)
         self._prior = prior.mean(axis=0), (np.quantile(prior, 0.05, axis=0), np.quantile(prior, 0.95, axis=0))
-        self._workers = len(os.sched_getaffinity(0))
+        self._workers = cores()
         self._coordinates = None if self._support is None else Coordinates.of(prior[:_SCORED], self._support)
 
     def near_and_far(self, observed: SimulatedDatasets) -> FloatArray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeVar, get_args
 
+from abcdp._common.display import card
 from abcdp.errors import UnitError
 from abcdp.privacy.unit import Unit
 
@@ -83,6 +84,11 @@ class Guarantee:
                 f"(epsilon = {self.epsilon:g})"
             )
         return " ".join(filter(None, (f"{promise}.", self.describe_totals(), self.describe_basis())))
+
+    def _repr_html_(self) -> str:
+        delta = {"delta": f"{self.delta:g}"} if self.delta else {}
+        protects = {"protects against": self.unit.describe(), "sensitivity": f"{self.sensitivity:.4g}, {self.basis}"}
+        return card("Guarantee", {"epsilon": f"{self.epsilon:g}", **delta, **protects}, [self.describe()])
 
     def describe_totals(self) -> str:
         """Return as one sentence who is left out where records add people up; nothing where none is known to."""

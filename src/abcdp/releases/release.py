@@ -15,6 +15,7 @@ import numpy as np
 
 from abcdp._common.arrays import FloatArray
 from abcdp._common.checks import is_number, is_whole
+from abcdp._common.display import card
 from abcdp._common.files import MEMORY, load_json, read_json, write_atomically
 from abcdp._common.version import __version__
 from abcdp.errors import AbcdpError, ReleaseError
@@ -146,6 +147,23 @@ class Release:
     signature: str | None = None
     software: str = f"abcdp {__version__}"
     format: int = FORMAT
+
+    def __repr__(self) -> str:
+        return (
+            f"Release({self.dataset!r}, model={self.model!r}, {self.mechanism}, epsilon={self.guarantee.epsilon:g}, "
+            f"delta={self.guarantee.delta:g}, {self._what}, noise={self.noise!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = {"dataset": self.dataset, "model": self.model, "mechanism": self.mechanism, "let out": self._what}
+        warned = ["Its noise can be repeated: it protects nobody."] if self.seeded else []
+        return card("Release", rows, [*warned, self.guarantee.describe()])
+
+    @property
+    def _what(self) -> str:
+        if self.summary is not None:
+            return f"{len(self.summary.values)} noisy numbers"
+        return f"{len(self.accepted)} accepted draws"
 
     @property
     def seeded(self) -> bool:

@@ -40,6 +40,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from abcdp._common.checks import is_whole
+from abcdp._common.threads import cores
 from abcdp._common.version import __version__
 from abcdp.errors import ModelError, SimulationWarning, WorkerError
 from abcdp.simulation.isolated import pickle_of
@@ -323,7 +324,7 @@ class _Remote(Workers):
     of_this_machine = False
 
     def __init__(self, count: int | None, executor: Any) -> None:
-        super().__init__(count or getattr(executor, "_max_workers", None) or len(os.sched_getaffinity(0)))
+        super().__init__(count or getattr(executor, "_max_workers", None) or cores())
         self._executor = executor
         self._sent: tuple[Callable[[Any], Any], bytes] | None = None
 
@@ -424,7 +425,7 @@ class Crew:
 
     @property
     def _most(self) -> int:
-        return self._workers or len(os.sched_getaffinity(0))
+        return self._workers or cores()
 
     def workers(self, draws: int, seconds: float = math.inf) -> Workers:
         """Return the workers for so many draws that take so many seconds each; once chosen, they stay."""

@@ -57,10 +57,10 @@ def make_key(request: Request, account: Visitor, office: Here, values: Filled) -
 
 
 @routes.post("/accounts/password")
-def set_password(account: Visitor, office: Here, values: Filled) -> Response:
+def set_password(request: Request, account: Visitor, office: Here, values: Filled) -> Response:
     """Set a password; whose sessions end."""
     id, password = text_of(values, "account"), api.NewPassword(password=text_of(values, "password"))
-    api.set_password(id, password, account, office)
+    api.set_password(id, password, account, office, request)
     return moved(PLACE)
 
 

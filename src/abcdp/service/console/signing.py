@@ -61,8 +61,8 @@ def sign_out(request: Request, office: Here, values: Filled) -> Response:
 
 
 def _session_of(office: Office, key: str) -> str | None:
-    """Return the token of a new session for a key. One of a smaller scope opens none: a session has all roles."""
+    """Return the token of a new session for a key. It ends with the key; one of a smaller scope opens none."""
     account = office.accounts.acting(key)
     if account is None or office.accounts.key(key.split("_")[1]).scope != "full":
         return None
-    return office.sessions.open(account.id)
+    return office.sessions.sign_in_with_key(key)
