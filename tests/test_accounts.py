@@ -187,6 +187,36 @@ def test_sessions_end_when_idle_and_in_any_case(sessions, mia, clock):
     assert still is None  # twelve hours have passed
 
 
+def test_a_session_of_a_key_is_what_the_key_is(accounts, sessions, mia, clock):
+    """Within its scope, and until it ends or is revoked: a thief is out, and nobody gets more by signing in."""
+    both = accounts.give(mia, "approver", "town", by="local")
+    _, narrow = accounts.make_key(both, by="local", scope="modeler", days=1)
+    token = sessions.sign_in_with_key(narrow)
+    assert sessions.acting(token).roles == {("modeler", "town")}
+    assert sessions.acting(sessions.sign_in_with_key(accounts.make_key(both, by="local", scope="read")[1])).reads_only
+    key, text = accounts.make_key(both, by="local")
+    stolen, by_password = sessions.sign_in_with_key(text), sessions.open("mia")
+    assert sessions.acting(stolen) == both
+    accounts.revoke(key.id, by="local")
+    assert sessions.acting(stolen) is None
+    assert sessions.acting(by_password) is None  # who knows who opened it
+    assert sessions.sign_in_with_key(text) is None
+    clock.now += 86400 - 600
+    token = sessions.sign_in_with_key(narrow)
+    clock.now += 601
+    assert sessions.acting(token) is None
+
+
+def test_ones_own_password_needs_the_old_one(sessions, mia):
+    assert not sessions.change_password(
+        mia, "", "correct horse battery", "a"
+    )  # the first is an administrator's to give
+    sessions.set_password(mia, "correct horse battery", by="local")
+    assert not sessions.change_password(mia, "wrong horse battery", "another horse battery", "a")
+    assert sessions.change_password(mia, "correct horse battery", "another horse battery", "b")
+    assert sessions.sign_in("mia", "another horse battery", "b")
+
+
 def test_a_new_password_ends_sessions(sessions, mia):
     token = sessions.open("mia")
     sessions.set_password(mia, "correct horse battery", by="local")

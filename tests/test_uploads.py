@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -65,12 +66,20 @@ def put(uploads, account, upload, name, content, offset=0):
     return receiver.received
 
 
+def ended(uploads, account, upload):
+    found = uploads.finish(account, upload)
+    while found.state == "checking":
+        time.sleep(0.01)
+        found = uploads.find(account, upload)
+    return found
+
+
 def send(uploads, account, bank, files=None):
     digest, folder = bank
     upload = uploads.begin(account, digest, files or declared(folder))
     for name in upload.files:
         put(uploads, account, upload.id, name, (folder / name).read_bytes())
-    return uploads.finish(account, upload.id, wait=60)
+    return ended(uploads, account, upload.id)
 
 
 def test_a_bank_arrives_in_pieces_and_is_found_good(make, bank, tmp_path):
@@ -87,7 +96,7 @@ def test_a_bank_arrives_in_pieces_and_is_found_good(make, bank, tmp_path):
         assert put(uploads, "mia", upload.id, name, content[10:], offset=10) == size
     # whoever lost the connection begins again and is told how far it came
     assert uploads.begin("mia", digest, declared(folder)).received == uploads.find("mia", upload.id).received
-    done = uploads.finish("mia", upload.id, wait=60)
+    done = ended(uploads, "mia", upload.id)
     assert (done.state, done.reason) == ("ready", "")
     assert abcdp.Bank(uploads.folder("mia", digest)).digest == digest
     assert list((tmp_path / "uploads").iterdir()) == []
@@ -242,7 +251,7 @@ def test_an_inspection_that_was_cut_off_begins_anew(make, bank, clock):
     for name in upload.files:
         put(uploads, "mia", upload.id, name, (folder / name).read_bytes())
     uploads._started.add(upload.id)  # as if another thread did, which was killed
-    assert uploads.finish("mia", upload.id, wait=0).state == "checking"
+    assert uploads.finish("mia", upload.id).state == "checking"
     later = make()
     while (found := later.find("mia", upload.id)).state == "checking":
         pass

@@ -222,25 +222,38 @@ class Accounts:
             if not row.revoked:
                 self._trail.note("key revoked", actor=by, body={"key": id, "account": row.account})
                 connection.execute(sa.update(KEYS).where(KEYS.c.id == id).values(revoked=self._now()))
+                # whoever had the key may be signed in: everybody of this account does so anew
+                connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.account == row.account))
             return _key(connection.execute(sa.select(KEYS).where(KEYS.c.id == id)).one())
 
     def acting(self, text: str) -> Account | None:
         """Return who acts with a key, as far as its scope goes; None where it is unknown, wrong, ended or revoked."""
         found = _KEY.fullmatch(text)
-        if found is None:
-            return None
+        return None if found is None else self._acting(found[1], found[2])
+
+    def acting_in_session(self, key: str) -> Account | None:
+        """Return who acts in a session that was opened with a key, by its id: what ends the key ends the session."""
+        return self._acting(key, None)
+
+    def _acting(self, key: str, secret: str | None) -> Account | None:
         with self._database.reading() as connection:
             joined = sa.join(KEYS, ACCOUNTS, KEYS.c.account == ACCOUNTS.c.id)
             asked = sa.select(KEYS, ACCOUNTS.c.name, ACCOUNTS.c.disabled).select_from(joined)
-            row = connection.execute(asked.where(KEYS.c.id == found[1])).first()
+            row = connection.execute(asked.where(KEYS.c.id == key)).first()
             # an unknown key takes as long as a wrong one
-            same = hmac.compare_digest(digest(found[2]), row.digest if row is not None else digest(""))
+            same = secret is None or hmac.compare_digest(digest(secret), row.digest if row is not None else digest(""))
             if row is None or not same or row.revoked or row.disabled or self._now() >= row.ends:
                 return None
             roles = _roles(connection, row.account)
         if row.scope == "modeler":
             roles = frozenset(one for one in roles if one[0] == MODELER)
         return Account(id=row.account, name=row.name, roles=roles, reads_only=row.scope == "read")
+
+
+def key_id(text: str) -> str:
+    """Return the id of a key, which is no secret; nothing where the text is none."""
+    found = _KEY.fullmatch(text)
+    return found[1] if found is not None else ""
 
 
 def digest(secret: str) -> str:

@@ -21,7 +21,7 @@ from abcdp.service.errors import Conflict, NotFound
 from abcdp.service.metrics import Metrics
 from abcdp.service.office import Office
 from abcdp.service.routes import accounts, banks, datasets, requests, state
-from abcdp.service.routes.common import RoleError
+from abcdp.service.routes.common import BusyError, RoleError
 from abcdp.service.security import RETRY_SECONDS, UNABLE, Door, error_values
 from abcdp.service.sessions import Throttled
 from abcdp.service.uploads import PlaceError, QuotaError, TooLargeError
@@ -32,6 +32,7 @@ _ANSWERS: tuple[tuple[type[AbcdpError], int, str, str], ...] = (
     (RoleError, 403, "role", ""),
     (TooLargeError, 413, "too_large", ""),
     (QuotaError, 507, "no_room", ""),
+    (BusyError, 503, "busy", ""),
     (Throttled, 429, "too_often", ""),
     (Conflict, 409, "conflict", ""),
     (BudgetExceeded, 409, "budget", ""),
@@ -47,7 +48,6 @@ _CODES = {
     405: "no_such_method",
     408: "too_slow",
     413: "too_large",
-    503: "busy",
 }
 
 

@@ -48,7 +48,9 @@ KEYS = _table(
     "keys", _id(), _account(), _text("digest"), _text("scope"), _text("label"), _time("made"), _time("ends"),
     _time("revoked"),
 )  # fmt: skip
-SESSIONS = _table("sessions", _id("digest"), _account(), _time("made"), _time("seen"), _time("ends"))
+SESSIONS = _table(
+    "sessions", _id("digest"), _account(), _text("key"), _time("made"), _time("seen"), _time("ends")
+)  # of the key that was signed in with; none where it was a password  # fmt: skip
 FAILURES = _table("failures", _id("subject"), sa.Column("wrong", sa.Integer, nullable=False), _time("since"))
 UPLOADS = _table(
     "uploads", _id(), _account(), _text("digest"), _text("files"), sa.Column("bytes", sa.BigInteger, nullable=False),

@@ -25,12 +25,15 @@ class Records:
     def place(self, file: str) -> Path:
         """Return the path of a file inside the folder of records, or raise where it leads elsewhere."""
         folder = self._folder.resolve()
-        place = (folder / file).resolve()  # links followed: none leads out
-        if not place.is_relative_to(folder) or not place.is_file():
-            raise RecordsError(
-                f"file={file!r}: there is no such file in the folder of records of this server; put it there first."
-            )
-        return place
+        try:
+            place = (folder / file).resolve()  # links followed: none leads out
+            if place.is_relative_to(folder) and place.is_file():
+                return place
+        except (OSError, ValueError):  # no file can have this name
+            pass
+        raise RecordsError(
+            f"file={file[:200]!r}: there is no such file in the folder of records of this server; put it there first."
+        )
 
     def set(self, dataset: str, file: str) -> Path:
         """Remember which file holds the records of a dataset."""

@@ -18,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from abcdp.errors import AbcdpError
-from abcdp.service.accounts import Account, AccountError, Accounts, Trail, digest
+from abcdp.service.accounts import Account, AccountError, Accounts, Trail, digest, key_id
 from abcdp.service.database import ACCOUNTS, FAILURES, SESSIONS, Database
 from abcdp.service.settings import Sessions as Limits
 
@@ -85,14 +85,29 @@ class Sessions:
             connection.execute(sa.delete(FAILURES).where(FAILURES.c.subject.in_(subjects)))
         return self.open(row.id)
 
-    def open(self, account: str) -> str:
-        """Return the token of a new session of an account, as after signing in with a key."""
+    def sign_in_with_key(self, text: str) -> str | None:
+        """Return the token of a new session that acts as a key does: within its scope, and no longer than it holds."""
+        account = self._accounts.acting(text)
+        return None if account is None else self.open(account.id, key=key_id(text))
+
+    def change_password(self, account: Account, old: str, new: str, address: str) -> bool:
+        """Let somebody who knows the old password have a new one; tries count as those of signing in do."""
+        token = self.sign_in(account.id, old, address)
+        if token is None:
+            return False
+        self.set_password(account, new, by=account.id)
+        return True
+
+    def open(self, account: str, *, key: str = "") -> str:
+        """Return the token of a new session of an account; with the id of a key, one that acts as that key does."""
         token, now = secrets.token_urlsafe(32), self._now()
         ends = now + self._limits.hours * 3600
         with self._database.writing() as connection:
             connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.ends < now))
             connection.execute(
-                sa.insert(SESSIONS).values(digest=digest(token), account=account, made=now, seen=now, ends=ends)
+                sa.insert(SESSIONS).values(
+                    digest=digest(token), account=account, key=key, made=now, seen=now, ends=ends
+                )
             )
         return token
 
@@ -106,7 +121,7 @@ class Sessions:
         if now - row.seen > idle / 20:  # not a write for each picture of a page
             with self._database.writing() as connection:
                 connection.execute(sa.update(SESSIONS).where(SESSIONS.c.digest == row.digest).values(seen=now))
-        return self._accounts.find(row.account)
+        return self._accounts.acting_in_session(row.key) if row.key else self._accounts.find(row.account)
 
     def close(self, token: str) -> None:
         """End a session."""

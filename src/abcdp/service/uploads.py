@@ -210,8 +210,8 @@ class Uploads:
 
     # -- inspection ----------------------------------------------------------------------------------------------------
 
-    def finish(self, account: str, id: str, *, wait: float = 2.0) -> Upload:
-        """Have a whole upload inspected, wait a little for the verdict, and return it as it stands then."""
+    def finish(self, account: str, id: str) -> Upload:
+        """Have a whole upload inspected, and return it as it stands then: most likely the verdict comes later."""
         upload = self._as_it_stands(self._row(account, id))
         if upload.state == OPEN:
             lacking = [name for name, (size, _) in upload.files.items() if upload.received[name] != size]
@@ -221,10 +221,7 @@ class Uploads:
                 whole = sa.update(UPLOADS).where(UPLOADS.c.id == id, UPLOADS.c.state == OPEN)
                 connection.execute(whole.values(state=CHECKING, checked=0.0))
         self._inspect_later(id)
-        deadline = time.monotonic() + wait
-        while (upload := self.find(account, id)).state == CHECKING and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return upload
+        return self.find(account, id)
 
     def _inspect_later(self, id: str) -> None:
         with self._lock:

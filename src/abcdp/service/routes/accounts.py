@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from fastapi import Request
 from pydantic import Field, StringConstraints
 
 from abcdp.service.accounts import ADMINISTRATOR, ALL, LONGEST_KEY_DAYS
 from abcdp.service.errors import NotFound
-from abcdp.service.routes.common import Acting, Body, Here, Word, needs, needs_all, router
+from abcdp.service.routes.common import Acting, Body, Here, RoleError, Word, needs, needs_all, router
 
 routes = router("accounts")
 
@@ -37,9 +38,10 @@ class NewKey(Body):
 
 
 class NewPassword(Body):
-    """A password to sign in with on pages."""
+    """A password to sign in with on pages, and the one before."""
 
     password: Annotated[str, StringConstraints(max_length=1000)]
+    old: Annotated[str, StringConstraints(max_length=1000)] = ""
 
 
 @routes.get("/me")
@@ -81,11 +83,17 @@ def make_key(id: str, body: NewKey, account: Acting, office: Here) -> dict[str, 
 
 
 @routes.post("/accounts/{id}/password")
-def set_password(id: str, body: NewPassword, account: Acting, office: Here) -> dict[str, Any]:
-    """Set the password of an account: for administrators, and for oneself."""
-    if account.id != id:
-        needs(account, ADMINISTRATOR)
-    office.sessions.set_password(office.accounts.find(id), body.password, by=account.id)
+def set_password(id: str, body: NewPassword, account: Acting, office: Here, request: Request) -> dict[str, Any]:
+    """Set the password of an account: for administrators, and for oneself with the old one.
+
+    A key alone does not do: whoever finds one would have all that the account may, and after the key has ended.
+    """
+    if account.has(ADMINISTRATOR):
+        office.sessions.set_password(office.accounts.find(id), body.password, by=account.id)
+        return {"account": id, "password": "set"}
+    address = request.client.host if request.client is not None else ""
+    if account.id != id or not office.sessions.change_password(account, body.old, body.password, address):
+        raise RoleError("this needs the role administrator or, for oneself, the old password.")
     return {"account": id, "password": "set"}
 
 

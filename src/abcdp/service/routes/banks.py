@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -10,11 +11,12 @@ from starlette.concurrency import run_in_threadpool
 
 from abcdp.service.accounts import MODELER
 from abcdp.service.routes.common import Acting, Body, Here, Word, needs, router
-from abcdp.service.uploads import Receiver
+from abcdp.service.uploads import CHECKING, Receiver
 
 routes = router("banks")
 _PIECE = 1 << 20  # bytes that are written at once
 _LARGEST = 1 << 50
+_LOOKS, _PAUSE = 20, 0.1  # for the verdict, and the seconds between
 
 
 class File(Body):
@@ -98,7 +100,13 @@ async def _take(request: Request, receiver: Receiver) -> None:
 
 
 @routes.post("/banks/{upload}/finish")
-def finish(upload: str, account: Acting, office: Here) -> dict[str, Any]:
+async def finish(upload: str, account: Acting, office: Here) -> dict[str, Any]:
     """Have a whole bank inspected; where that takes long, ask later how it ended."""
     needs(account, MODELER)
-    return office.uploads.finish(account.id, upload).to_json()
+    found = await run_in_threadpool(office.uploads.finish, account.id, upload)
+    for _ in range(_LOOKS):  # no thread waits meanwhile
+        if found.state != CHECKING:
+            break
+        await asyncio.sleep(_PAUSE)
+        found = await run_in_threadpool(office.uploads.find, account.id, upload)
+    return found.to_json()

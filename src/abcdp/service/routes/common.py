@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request
@@ -24,6 +27,32 @@ NO_DATASET = "there is no such dataset here, or it is not open to you."
 
 class RoleError(AbcdpError):
     """An account lacks the role that a route needs: said of the account alone, whatever there is."""
+
+
+class BusyError(AbcdpError):
+    """As many calls of a kind are under way as may be; the same one later will do."""
+
+
+class Few:
+    """Lets few calls in at once, and of these few of one account: each holds a thread that others wait for."""
+
+    def __init__(self, most: int, each: int) -> None:
+        self._most, self._each = most, each
+        self._inside: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def __call__(self, account: Account) -> Iterator[None]:
+        """Be inside, or raise."""
+        with self._lock:
+            if self._inside.total() >= self._most or self._inside[account.id] >= self._each:
+                raise BusyError("as many calls of this kind are under way as may be; try again in a little while.")
+            self._inside[account.id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside[account.id] -= 1
 
 
 class _StrictRequest(Request):

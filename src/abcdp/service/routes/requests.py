@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Annotated, Any
 
-from fastapi import Header, HTTPException, Response
+from fastapi import Header, Response
 from pydantic import Field, StringConstraints
 
 from abcdp.service.accounts import APPROVER, MODELER
 from abcdp.service.desk import Asked
-from abcdp.service.routes.common import Acting, Body, Here, Text, Word, needs, router
+from abcdp.service.routes.common import Acting, Body, Few, Here, Text, Word, needs, router
 
 routes = router("requests")
-_rehearsals = threading.BoundedSemaphore(2)  # at once
+_asking, _rehearsing = Few(16, each=8), Few(2, each=1)  # all threads are 40; a rehearsal takes a processor
 Idempotency = Annotated[str, Header(alias="Idempotency-Key", min_length=8, max_length=200, pattern="^[!-~]+$")]
 
 
@@ -55,7 +54,8 @@ def ask(body: NewRequest, account: Acting, office: Here, idempotency: Idempotenc
     """Ask for a release; the same call again is the same request. A draft reserves nothing."""
     needs(account, MODELER)
     asked = Asked(**body.model_dump(exclude={"draft"}))
-    return office.desk.ask(account, asked, idempotency, submit=not body.draft).to_json()
+    with _asking(account):
+        return office.desk.ask(account, asked, idempotency, submit=not body.draft).to_json()
 
 
 @routes.get("/requests")
@@ -74,7 +74,8 @@ def request(id: str, account: Acting, office: Here) -> dict[str, Any]:
 def submit(id: str, account: Acting, office: Here) -> dict[str, Any]:
     """Submit a draft: what it costs is reserved."""
     needs(account, MODELER)
-    return office.desk.submit(account, id).to_json()
+    with _asking(account):
+        return office.desk.submit(account, id).to_json()
 
 
 @routes.post("/requests/{id}/withdraw")
@@ -114,12 +115,8 @@ def answer(id: str, body: Words, account: Acting, office: Here) -> dict[str, Any
 @routes.post("/requests/{id}/rehearsal")
 def rehearse(id: str, account: Acting, office: Here, body: Specimen | None = None) -> dict[str, Any]:
     """Make a specimen of what would leave, from public data with seeded noise; nothing is charged."""
-    if not _rehearsals.acquire(blocking=False):  # each takes a processor, and a thread that others wait for
-        raise HTTPException(503, "others rehearse just now; try again in a little while.", {"Retry-After": "2"})
-    try:
+    with _rehearsing(account):
         return office.desk.rehearse(account, id, body.specimen if body is not None else None).to_json()
-    finally:
-        _rehearsals.release()
 
 
 @routes.get("/requests/{id}/rehearsal")
