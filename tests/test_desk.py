@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -203,6 +204,35 @@ def test_it_is_withdrawn_refused_or_expires_and_needs_a_new_name_then(make, cloc
     with pytest.raises(Conflict, match="awaits approval"):
         desk.withdraw(ADA, views[1].id)
     assert desk.ask(ADA, asked(desk, "b2"), "new key").state == "submitted"
+
+
+def test_drafts_of_others_hide_nothing_and_have_an_end(make, monkeypatch):
+    desk = make()
+    monkeypatch.setattr(desk_module, "_MOST", 2)
+    monkeypatch.setattr(desk_module, "_MOST_A_DAY", 3)
+    waits = desk.ask(EVE, asked(desk, "a"), "a").id
+    for name in "bcd":
+        desk.ask(ADA, asked(desk, name), name, submit=False)
+    assert [view.id for view in desk.requests(BOB)] == [waits]
+    assert len(desk.requests(ADA)) == 2
+    with pytest.raises(Conflict, match="made 3 requests within a day"):
+        desk.ask(ADA, asked(desk, "e"), "e", submit=False)
+    assert desk.ask(ADA, asked(desk, "d"), "d").state == "submitted"  # it is known already
+    assert desk.ask(EVE, asked(desk, "e"), "e").state == "submitted"
+
+
+def test_a_ledger_that_cannot_be_used_is_not_a_modelers_to_hear_of(make, monkeypatch):
+    desk = make()
+
+    def full(*_, **__):
+        raise LedgerError(f"the ledger {desk.ledger.name} cannot be used: disk I/O error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.ledger, "reserve", full)
+        with pytest.raises(LedgerError):  # which the server answers in words of its own
+            desk.ask(ADA, asked(desk, "a"), "k")
+    assert [(view.state, view.reason) for view in desk.requests(ADA)] == [("draft", "")]
+    assert desk.ask(ADA, asked(desk, "a"), "k").state == "submitted"
 
 
 def test_an_idempotency_key_stands_for_one_request(make):
@@ -457,6 +487,8 @@ def test_what_cannot_be_answered_is_refused_before_the_charge_in_the_same_words(
     (told,) = compute(desk)
     assert told.startswith("refused: ")
     assert desk.request(ADA, view.id).state == "approved"  # until its slot
+    if how == "other records":  # who asks again learns no more
+        assert desk.ask(ADA, asked(desk, "a"), "another").state == "approved"
     clock.here += timedelta(seconds=60)
     seen = desk.request(ADA, view.id)
     assert (seen.state, seen.reason) == ("refused", worker.REFUSED)
@@ -666,6 +698,36 @@ def test_a_registration_reads_the_records_in_a_process_of_its_own(make, folder, 
     np.save(tmp_path / "more.npy", rows)
     (note,) = desk.register(root, replace(said, name="f"))
     assert "people who are in both have two budgets" in note
+
+
+def test_notes_are_of_ones_own_request():
+    def elsewhere():
+        warnings.warn("somebody else's bank", UserWarning, stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as others, desk_module._heard() as notes, ThreadPoolExecutor(1) as other:
+        warnings.warn("one's own", UserWarning, stacklevel=1)
+        other.submit(elsewhere).result()
+    assert notes == ["one's own"]
+    assert [str(one.message) for one in others] == ["somebody else's bank"]
+
+
+def test_who_reads_a_strangers_bank_has_no_password(make, monkeypatch):
+    desk, seen = make(), []
+    view = desk.ask(ADA, asked(desk, "a"), "k")
+    run = subprocess.run
+
+    def watched(*given, env=None, **more):
+        seen.append(env)
+        return run(*given, env=env, **more)
+
+    monkeypatch.setattr(isolation.subprocess, "run", watched)
+    for name in ("ABCDP_LEDGER_PASSWORD", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "secret")
+    desk.rehearse(ADA, view.id)
+    (env,) = seen
+    assert env is not None
+    assert "secret" not in env.values()
+    assert "ABCDP_KEYS" not in env
 
 
 def test_a_bank_that_was_damaged_after_its_upload_costs_nothing(make, tmp_path):

@@ -166,6 +166,8 @@ def test_a_request_expires_at_its_time(path, clock):
         ledger.expire(found.key)
     clock.here += timedelta(seconds=1)
     assert ledger.awaiting() == [found]
+    with pytest.raises(LedgerError, match="voted after its time"):
+        ledger.vote(found.key, actor="bob", approve=True)
     assert ledger.expire(found.key).state == "expired"
     assert (left(ledger), ledger.awaiting()) == (1, [])
     kept = reserve(ledger, "b", "0.1")
@@ -212,6 +214,13 @@ def test_a_modeler_has_a_cap_over_charges_and_reservations(path):
     ledger.begin("clinic", {"own": 1}, "0.1", actor="fay")  # without a service, the same account
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "e", "0.21", actor="fay")
+    ledger.verify()
+
+
+def test_the_smallest_limit_is_written_and_read(path):
+    ledger = make(path, cap="1e-12")
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "a", "0.1")
     ledger.verify()
 
 
@@ -278,6 +287,8 @@ def test_accounts_in_rho_hold_and_cap_rho(path):
         ({"days": 0}, "days=0"),
         ({"automatic": "0.1"}, "automatic and weekly: say both"),
         ({"cap": "-1"}, "cap: a limit is above 0"),
+        ({"cap": "1e-13"}, "cap: a limit is above 0"),  # what rounds to nothing could never be read again
+        ({"cap": {"rho": "1e-16"}}, "cap: a limit is above 0"),
         ({"cap": {"epsilon": 1, "rho": 1}}, "cap: give"),
         ({"cap": "much"}, "cap: epsilon='much'"),
         ({"cup": 1}, "'cup' is none of approvers"),
@@ -369,6 +380,10 @@ FREE = said(approvers=0)
         ([HELD, entry(Kind.WITHDRAWN, actor="ada"), entry(Kind.EXPIRED, time=LATER)], "expired though it is withdrawn"),
         ([HELD, YES, OK, PAID, entry(Kind.WITHDRAWN, actor="ada")], "withdrawn though it is charged"),
         ([HELD, entry(Kind.EXPIRED)], "expired before its time"),
+        ([HELD, YES._replace(time=LATER)], "voted after its time"),
+        ([HELD, YES, OK._replace(time=LATER)], "approved after its time"),
+        ([said(cap="0")], "its rules cannot be"),
+        ([entry(Kind.RULES, "rules")], "its rules cannot be"),
         ([HELD, entry(Kind.EXPIRED, time=LATER), entry(Kind.CHARGED, "b", epsilon=10)], None),
         ([HELD, entry(Kind.EXPIRED, dataset="ward", time=LATER)], "expired without a reservation"),
         ([entry(Kind.CHARGED, epsilon=1), HELD], "reserved though it is charged"),
@@ -408,7 +423,7 @@ WEEK = {"automatic": "4e-12", "weekly": "6e-12"}
     [
         (WEEK, "2030-01-07T00:00:00+00:00", True),
         (WEEK, "2030-01-08T00:00:00+00:00", False),
-        (WEEK | {"automatic": "3e-12", "weekly": "100"}, "2030-02-08T00:00:00+00:00", True),
+        (WEEK | {"automatic": "3e-12", "weekly": "100"}, "2030-01-09T00:00:00+00:00", True),
     ],
 )
 def test_a_week_and_a_size_bound_what_rules_approve(rules, time, fault):

@@ -205,12 +205,12 @@ class Chain:
             found += (Entry(*row) for row in self._connection.execute(entries.select().where(sa.or_(steps, votes))))
         return [self._genuine(entry) for entry in sorted(found)]
 
-    def keys(self, kind: str, *, dataset: str | None = None, without: Sequence[str] = ()) -> list[str]:
+    def keys(self, kind: str, *, datasets: Sequence[str] | None = None, without: Sequence[str] = ()) -> list[str]:
         """Return the keys of a kind of entries, in their order, that no entry of some other kinds shares; unchecked."""
         other = entries.alias()
         query = sa.select(entries.c.key).where(entries.c.kind == kind).order_by(entries.c.seq)
-        if dataset is not None:
-            query = query.where(entries.c.dataset == dataset)
+        if datasets is not None:
+            query = query.where(entries.c.dataset.in_(datasets))
         if without:
             found = sa.select(other.c.seq).where(other.c.kind.in_(without), other.c.key == entries.c.key)
             query = query.where(~found.exists())

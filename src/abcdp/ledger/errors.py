@@ -13,6 +13,10 @@ class BudgetExceeded(LedgerError):  # noqa: N818 - the name says it
     """A charge is larger than what is left of the dataset's budget."""
 
 
+class RequestRefused(LedgerError):  # noqa: N818
+    """What was asked breaks a rule of its dataset, or goes not with where the request stands: said in public words."""
+
+
 class RequestBurnt(LedgerError):  # noqa: N818
     """A request was charged before and has no stored result."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from abcdp.ledger.amount import Amount
 from abcdp.ledger.chain import Chain, Entry, canonical, sha256
-from abcdp.ledger.errors import BudgetExceeded, LedgerError
+from abcdp.ledger.errors import BudgetExceeded, LedgerError, RequestRefused
 from abcdp.ledger.state import State
 
 
@@ -32,7 +32,7 @@ def request_key(name: str, request: Mapping[str, Any]) -> str:
 def check_budget(name: str, cost: Amount, state: State) -> None:
     """Raise unless a dataset is open and has so much left."""
     if state.closed:
-        raise LedgerError(f"dataset {name!r} is closed: its owner answers no more requests. Nothing was charged.")
+        raise RequestRefused(f"dataset {name!r} is closed: its owner answers no more requests. Nothing was charged.")
     left = state.left
     if cost.fits(left):
         return

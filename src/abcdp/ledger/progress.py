@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from abcdp.ledger.amount import Amount
+from abcdp.ledger.errors import LedgerError
 from abcdp.ledger.kinds import ENDED, LIFE, FaultError, Kind
 from abcdp.ledger.terms import DatasetRules
 
@@ -120,7 +121,7 @@ class Requests:
     def apply(self, kind: str, dataset: str, key: str, amount: Amount, actor: str, time: str, body: str) -> Amount:
         """Take the next entry, or raise FaultError; return what its request had held until then."""
         if kind == Kind.RULES:
-            self.rules[dataset] = DatasetRules.from_json(json.loads(body)["rules"])
+            self.rules[dataset] = _rules_of(body)
         elif kind == Kind.RESERVED:
             self._check_reservation(dataset, amount, actor, values := json.loads(body))
             self.found[key] = reserved(dataset, key, amount, actor, time, values)
@@ -177,6 +178,8 @@ class Requests:
                 raise FaultError("charged though it waited when the ledger was restored")
         if kind in (Kind.VOTED, Kind.APPROVED, Kind.EXPIRED) and found.state != Kind.RESERVED:
             raise FaultError(f"{kind} though it is {found.state}")
+        if kind in (Kind.VOTED, Kind.APPROVED) and found.expires and time >= found.expires:
+            raise FaultError(f"{kind} after its time")
         if kind in ENDED and found.state not in _AWAITS:
             raise FaultError(f"{kind} though it is {found.state}")
         if kind == Kind.VOTED:
@@ -212,6 +215,13 @@ class Requests:
         """Return what somebody has been charged and has reserved."""
         mine = (one for one in self.found.values() if (one.dataset, one.actor) == (dataset, actor) and not one.ended)
         return sum((one.amount for one in mine), self._otherwise[dataset, actor])
+
+
+def _rules_of(body: str) -> DatasetRules:
+    try:
+        return DatasetRules.from_json(json.loads(body)["rules"])
+    except (LedgerError, KeyError) as error:
+        raise FaultError(f"its rules cannot be: {error}") from None
 
 
 def _refusable(found: Progress, actor: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from abcdp.ledger.accounting import accounting_of, cost_in, total_of
 from abcdp.ledger.amount import Amount, Number
 from abcdp.ledger.chain import Chain, Entry, canonical, now, replay
-from abcdp.ledger.errors import BudgetExceeded, LedgerError
+from abcdp.ledger.errors import BudgetExceeded, LedgerError, RequestRefused
 from abcdp.ledger.keys import Keys
 from abcdp.ledger.kinds import ENDED, FaultError, Kind
 from abcdp.ledger.lookups import check_budget, registered, request_key
@@ -193,7 +193,7 @@ class Reserving(abc.ABC):
             about = {"actor": actor, "time": time, "body": canonical(body)}
             rules.apply(chain.head().seq + 1, kind, dataset, key, said, **about)
         except FaultError as fault:
-            raise LedgerError(f"the request on dataset {dataset!r}: {fault}; nothing was written.") from None
+            raise RequestRefused(f"the request on dataset {dataset!r}: {fault}; nothing was written.") from None
         held = found.amount if found is not None and kind in ENDED else None
         chain.append(kind, dataset=dataset, key=key, amount=amount, body=body, actor=actor, held=held, time=time)
 
@@ -237,8 +237,13 @@ class Reserving(abc.ABC):
     def requests(self, dataset: str | None = None, actor: str | None = None) -> list[Progress]:
         """Return the requests that were ever reserved, in their order: of one dataset, or of one who asked."""
         with self._reading() as chain:
-            found = _told(chain.life(*chain.keys(Kind.RESERVED, dataset=dataset)))
+            found = _told(chain.life(*chain.keys(Kind.RESERVED, datasets=_one(dataset))))
         return [one for one in found.values() if actor in (None, one.actor)]
+
+    def newest(self, datasets: Iterable[str], most: int) -> list[str]:
+        """Return the keys of the last requests that were reserved on some datasets."""
+        with self._reading() as chain:
+            return chain.keys(Kind.RESERVED, datasets=list(datasets))[-most:]
 
     def awaiting(self) -> list[Progress]:
         """Return the requests that nobody has decided, in the order of their reservations."""
@@ -251,7 +256,7 @@ class Reserving(abc.ABC):
     def unfinished(self, dataset: str | None = None) -> list[Charge]:
         """Return the charges of reserved requests that have no result: their runs failed, or go on."""
         with self._reading() as chain:
-            keys = chain.keys(Kind.CHARGED, dataset=dataset, without=(Kind.STORED, Kind.BURNT))
+            keys = chain.keys(Kind.CHARGED, datasets=_one(dataset), without=(Kind.STORED, Kind.BURNT))
             paid = [entry for entry in chain.life(*keys) if entry.kind == Kind.CHARGED]
             reserved = [one for one in paid if chain.find(Kind.RESERVED, one.key) is not None]
             return [Charge(one.dataset, one.key, one.seq, one.time) for one in reserved]
@@ -280,6 +285,10 @@ def _told(entries: Iterable[Entry]) -> dict[str, Progress]:
             values = {} if entry.kind == Kind.STORED else entry.values()
             found[key] = moved(found[key], entry.kind, entry.actor, entry.time, values)
     return found
+
+
+def _one(dataset: str | None) -> list[str] | None:
+    return None if dataset is None else [dataset]
 
 
 def _check_cap(name: str, allowed: DatasetRules, used: Amount, cost: Amount) -> None:

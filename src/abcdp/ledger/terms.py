@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import floor
 from typing import Any
 
 from abcdp._common.checks import is_whole
@@ -86,10 +87,11 @@ def _limit(name: str, said: Any) -> Amount | None:
     parts = dict(said) if isinstance(said, Mapping) else {"epsilon": said}
     if not parts or not (set(parts) <= {"epsilon", "delta"} or set(parts) == {"rho"}):
         raise LedgerError(f'rules: {name}: give {{"epsilon": "0.1", "delta": "0"}}, or {{"rho": "0.001"}}.')
-    units = {part: exact(f"rules: {name}: {part}", value) * 10 ** _UNITS[part] for part, value in parts.items()}
+    units = {part: floor(exact(f"rules: {name}: {part}", value) * 10 ** _UNITS[part]) for part, value in parts.items()}
+    # what rounds to nothing is no limit either: it would be written, and nobody could read it again
     if any(not 0 <= value <= LARGEST for value in units.values()) or not any(units.values()):
         raise LedgerError(f"rules: {name}: a limit is above 0 and at most {Fraction(LARGEST, 10**EPSILON_DIGITS)}.")
-    return Amount(**{part: int(value) for part, value in units.items()})
+    return Amount(**units)
 
 
 def _names(name: str, said: Any) -> tuple[str, ...]:

@@ -14,11 +14,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from abcdp.errors import DataError, MechanismError
-from abcdp.ledger import Dataset, Ledger, LedgerClosed, LedgerError, LedgerLocked, Progress
+from abcdp.ledger import BudgetExceeded, Dataset, Ledger, LedgerClosed, LedgerError, LedgerLocked, Progress
+from abcdp.ledger.errors import RequestRefused
 from abcdp.ledger.kinds import Kind
 from abcdp.mechanisms.registry import mechanism_from_json
 from abcdp.owner import Admission, admit
@@ -34,6 +35,7 @@ __all__ = ["Asked", "Desk", "Registration", "RequestView"]
 
 _LONGEST_NAME, _LONGEST_TEXT, _LARGEST_PLAN = 200, 2000, 1 << 20
 _MOST = 1000  # requests in a list
+_MOST_A_DAY = 1000  # requests that one account may make, drafts too: each stays for good
 _NO_DATASET = "there is no such dataset here, or it is not open to you."
 _admitting = threading.Lock()  # warnings are caught for one at a time
 
@@ -109,6 +111,7 @@ class Desk:
         body = hashlib.sha256(asked.canonical().encode()).hexdigest()
         if (known := self.documents.remembered(account.id, idempotency)) is not None:
             return self._again(account, known, body, submit)
+        self._check_number(account)
         admission, notes = self._admitted(account, asked)
         document = Document(
             id=secrets.token_hex(16),
@@ -129,13 +132,18 @@ class Desk:
                 raise Conflict("the same was asked at the same time, and is gone; ask again.")
             document = found
             progress = self.ledger.progress(document.key)
-            if progress is not None and progress.ended:
+            if progress is not None and progress.ended and not self._hidden(document, progress):
                 raise Conflict(f"this request was {progress.state}; give it another name (request) to ask again.")
             self.documents.remember(account.id, idempotency, body, document.id)
         _reached("before reserving")
         if submit:
             self._reserve(document, admission)
         return self.request(account, document.id)
+
+    def _check_number(self, account: Account) -> None:
+        day_ago = (_now() - timedelta(days=1)).isoformat(timespec="microseconds")
+        if self.documents.made_since(account.id, day_ago) >= _MOST_A_DAY:
+            raise Conflict(f"this account made {_MOST_A_DAY} requests within a day, as many as may be; ask tomorrow.")
 
     def _again(self, account: Account, known: tuple[str, str], body: str, submit: bool) -> RequestView:
         """Return the request that an idempotency key stands for; one whose submission was cut off is submitted."""
@@ -157,9 +165,7 @@ class Desk:
     def _reserve(self, document: Document, admission: Admission) -> None:
         try:
             admission.reserve(purpose=document.asked["purpose"], body={"id": document.id})
-        except (LedgerLocked, LedgerClosed):
-            raise
-        except LedgerError as error:
+        except (BudgetExceeded, RequestRefused) as error:  # others may name the server's places
             self.documents.give_reason(document.id, str(error))
         _reached("after reserving")
 
@@ -184,8 +190,7 @@ class Desk:
         folder = self.banks.folder(account.id, asked.bank)
         if asked.tops_up is not None:
             self._check_own_release(account, asked.dataset, asked.tops_up)
-        with _admitting, warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
+        with _admitting, _heard() as notes:
             admission = admit(
                 folder,
                 mechanism,
@@ -198,7 +203,7 @@ class Desk:
                 memory=self.work.memory,
             )
         check_allowed(self.ledger.rules(asked.dataset), asked.dataset, mechanism.kind, admission.distance)
-        return admission, [str(one.message) for one in said if issubclass(one.category, UserWarning)]
+        return admission, notes
 
     def _check_own_release(self, account: Account, dataset: str, digest: str) -> None:
         """Raise unless a digest is that of a visible release of the same modeler: of others nothing is said."""
@@ -240,6 +245,7 @@ class Desk:
         warned: list[str] = isolation.call(
             "abcdp.service.worker",
             values,
+            trusted=True,  # with the keys of the ledger
             memory=self.work.memory,
             seconds=self.work.seconds,
             file_bytes=self.ledger.file_bytes,
@@ -255,8 +261,9 @@ class Desk:
 
     def requests(self, account: Account) -> list[RequestView]:
         """Return the requests that an account may see, the newest first."""
-        datasets = [name for name in self.documents.datasets() if _is_owner(account, name)]
-        found = self.documents.newest(account.id, datasets, _MOST)
+        datasets = [one.name for one in self.ledger.datasets() if _is_owner(account, one.name)]
+        # drafts of others do not count, or whoever makes many would hide what waits
+        found = self.documents.newest(account.id, self.ledger.newest(datasets, _MOST), _MOST)
         steps = self.ledger.progress_of(*(one.key for one in found))
         about: dict[str, tuple[Dataset, int]] = {}
         seen = ((one, steps.get(one.key)) for one in found)
@@ -365,6 +372,11 @@ class Desk:
             raise Forbidden
         return document
 
+    def _hidden(self, document: Document, progress: Progress) -> bool:
+        """Whether it ended in a way that is not to be seen before its slot."""
+        shown = showing(document, progress, self.work.slot_seconds, _now())
+        return shown is not None and not shown.now
+
     def _submitted(self, document: Document) -> Progress:
         progress = self.ledger.progress(document.key)
         if progress is None:
@@ -411,6 +423,25 @@ def _sees(account: Account, document: Document, progress: Progress | None) -> bo
     if document.account == account.id and account.may("modeler", document.dataset):
         return True
     return progress is not None and _is_owner(account, document.dataset)
+
+
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """Yield what is warned of here; what other threads warn of meanwhile may be about other people's requests."""
+    said: list[str] = []
+    here = threading.get_ident()
+    with warnings.catch_warnings():
+        otherwise = warnings.showwarning
+
+        def hear(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if threading.get_ident() != here:
+                otherwise(message, category, *where, **more)
+            elif issubclass(category, UserWarning):
+                said.append(str(message))
+
+        warnings.simplefilter("always")
+        warnings.showwarning = hear
+        yield said
 
 
 @contextmanager

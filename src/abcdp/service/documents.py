@@ -119,17 +119,18 @@ class Documents:
         """Return a request by its key in the ledger."""
         return self._one(_requests.c.key == key)
 
-    def newest(self, account: str, datasets: Sequence[str], most: int) -> list[Document]:
-        """Return the newest requests of an account, or on some datasets."""
-        mine = sa.or_(_requests.c.account == account, _requests.c.dataset.in_(datasets))
+    def newest(self, account: str, keys: Sequence[str], most: int) -> list[Document]:
+        """Return the newest requests of an account, or under some keys of the ledger."""
+        mine = sa.or_(_requests.c.account == account, _requests.c.key.in_(keys))
         query = _requests.select().where(mine).order_by(_requests.c.made.desc(), _requests.c.id).limit(most)
         with self._reading() as connection:
             return [_document(row) for row in connection.execute(query)]
 
-    def datasets(self) -> list[str]:
-        """Return the datasets that anything was ever asked of."""
+    def made_since(self, account: str, time: str) -> int:
+        """Return how many requests of an account were made since a time, drafts too."""
+        query = sa.select(sa.func.count()).where(_requests.c.account == account, _requests.c.made > time)
         with self._reading() as connection:
-            return list(connection.execute(sa.select(_requests.c.dataset).distinct()).scalars())
+            return int(connection.execute(query).scalar_one())
 
     def say(self, request: str, text: Text) -> None:
         """Keep a question or an answer."""

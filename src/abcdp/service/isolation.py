@@ -16,6 +16,11 @@ from typing import Any
 from abcdp.errors import AbcdpError
 
 _FILES = 256
+# where Python, its libraries and their caches are; passwords and places of keys are for who needs them
+_PUBLIC = (
+    "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "HOME", "TMPDIR", "NUMBA_CACHE_DIR", "ABCDP_NUMBA",
+    "OMP_NUM_THREADS", "NUMBA_NUM_THREADS",
+)  # fmt: skip
 _PATIENCE = 5.0  # seconds beyond its own limit after which a program is killed
 
 
@@ -40,8 +45,13 @@ def set_limits(memory: int, seconds: float, file_bytes: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds)  # which ends this process
 
 
-def call(module: str, values: dict[str, Any], *, memory: int, seconds: float, file_bytes: int) -> Any:
-    """Return what a module of ours, run as a program, answers to some values, or raise `ProgramError`."""
+def call(
+    module: str, values: dict[str, Any], *, memory: int, seconds: float, file_bytes: int, trusted: bool = False
+) -> Any:
+    """Return what a module of ours, run as a program, answers to some values, or raise `ProgramError`.
+
+    Only one that is `trusted`, since it reads nothing of strangers, gets the whole environment of this process.
+    """
     asked = {"limits": [memory, seconds, file_bytes], "values": values}
     # -P: what lies in the working folder is not imported; what is asked does not stand in the list of processes
     command = [sys.executable, "-P", "-W", "ignore", "-m", module]
@@ -53,6 +63,7 @@ def call(module: str, values: dict[str, Any], *, memory: int, seconds: float, fi
             stderr=subprocess.DEVNULL,
             timeout=seconds + _PATIENCE,
             start_new_session=True,
+            env=None if trusted else {name: os.environ[name] for name in _PUBLIC if name in os.environ},
             check=False,
         )
         answer = json.loads(done.stdout)
