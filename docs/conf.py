@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -117,6 +118,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     os.environ.update(ABCDP_STATE=f"{place}/state", ABCDP_KEYS=f"{place}/keys.json", COLUMNS="100")
     os.environ.pop("MPLBACKEND", None)  # a notebook has its own
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    app.connect("build-finished", lambda app, error: shutil.rmtree(place, ignore_errors=True))
     app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", _end_parameters, priority=400)  # before the parameters are read
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))

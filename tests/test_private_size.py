@@ -82,6 +82,7 @@ def test_a_private_number_of_records_is_nowhere(tmp_path, monkeypatch, capfd, ca
     texts += [repr(entry), str(Ledger("own.db").datasets())]
     release = abcdp.Release.load("r.json")
     texts += [repr(release), repr(abcdp.posterior(release, bank))]
+    texts += [release._repr_html_(), release.guarantee._repr_html_(), Ledger("own.db")._repr_html_()]
     shown = capfd.readouterr()
     texts += [shown.out, shown.err, caplog.text]
     for file in tmp_path.rglob("*"):
