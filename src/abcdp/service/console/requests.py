@@ -114,6 +114,18 @@ def download(account: Visitor, office: Here, id: str) -> Response:
     return Response(office.desk.result(account, id), media_type="application/json", headers=name)
 
 
+@routes.get("/requests/{id}/evidence.zip")
+def evidence(account: Visitor, office: Here, id: str) -> Response:
+    """Give what an owner hands over about the release."""
+    return api.evidence(id, account, office)
+
+
+@routes.get("/requests/{id}/page.html")
+def page_to_sign(account: Visitor, office: Here, id: str) -> Response:
+    """Give the page to sign, as a file: it has a style of its own, which this site's policy keeps out."""
+    return api.page(id, account, office)
+
+
 def _released(office: Office, account: Account, id: str) -> tuple[RequestView, Release, Bank]:
     """Return a request with its release, once that can be seen, and its bank."""
     view, result = office.desk.request(account, id), office.desk.result(account, id)

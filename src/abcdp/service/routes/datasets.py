@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from abcdp._common.signatures import to_pem
 from abcdp.ledger import Dataset
 from abcdp.ledger.history import lines
 from abcdp.ledger.kinds import Kind
@@ -214,6 +215,7 @@ def _public(office: Office, entry: Dataset) -> dict[str, Any]:
         "left": {name: amount_text(value) for name, value in left.items()},
         "closed": entry.closed,
         "rules": office.ledger.rules(entry.name).to_json(),
+        "signing_key": to_pem(office.ledger.public_key),
     }
 
 

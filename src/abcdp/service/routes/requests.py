@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 
 from abcdp.service.accounts import APPROVER, MODELER
 from abcdp.service.desk import Asked
+from abcdp.service.handing import evidence_zip, page_to_sign
 from abcdp.service.routes.common import Acting, Body, Few, Here, Text, Word, needs, router
 
 routes = router("requests")
@@ -129,3 +130,18 @@ def rehearsal(id: str, account: Acting, office: Here) -> dict[str, Any]:
 def result(id: str, account: Acting, office: Here) -> Response:
     """Give the release, once it is visible: the same bytes every time."""
     return Response(office.desk.result(account, id), media_type="application/json")
+
+
+@routes.get("/requests/{id}/evidence", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
+def evidence(id: str, account: Acting, office: Here) -> Response:
+    """Give what an owner hands over about a release, as a zip file: for the owner's side."""
+    name = {"Content-Disposition": 'attachment; filename="evidence.zip"'}
+    with _rehearsing(account):
+        return Response(evidence_zip(office, account, id), media_type="application/zip", headers=name)
+
+
+@routes.get("/requests/{id}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})
+def page(id: str, account: Acting, office: Here) -> Response:
+    """Give the page that an owner signs for a release, as one file: for the owner's side."""
+    name = {"Content-Disposition": 'attachment; filename="page.html"'}
+    return Response(page_to_sign(office, account, id), media_type="text/html", headers=name)
