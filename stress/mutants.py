@@ -76,7 +76,7 @@ AREAS = {
     "asked": ("desk", "idempotency_key or not_theirs or blind or ones_own or library"),
     "computed": ("desk", "never_computed or one_process or changed_bank or same_words or to_its_bytes or slot"),
     "rehearsed": ("desk", "meet_itself or limits_hold"),
-    "accounts": ("accounts", "key or scope or trail or taken_once or throttled or sessions_end or session_of_a_key or forms"),
+    "accounts": ("accounts", "key or scope or trail or taken_once or throttled or sessions_end or forms"),
     "uploads": ("uploads", "one_pattern or nobody_learns or sizes or a_share"),
     "inspection": ("uploads", "each_fault or no_secrets"),
     "settings of a server": ("server", "settings_that_cannot or rates_fill or other_libraries"),

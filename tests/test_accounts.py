@@ -10,7 +10,7 @@ import pytest
 
 from abcdp.service import sessions as passwords
 from abcdp.service.accounts import ALL, Account, AccountError, Accounts
-from abcdp.service.database import Database
+from abcdp.service.database import FAILURES, Database
 from abcdp.service.errors import NotFound
 from abcdp.service.sessions import Sessions, Throttled, check_form, cookie, form_token
 from abcdp.service.settings import Sessions as Limits
@@ -158,6 +158,52 @@ def test_what_cannot_be_noted_is_not_done(accounts, trail, monkeypatch):
         accounts.add("max", by="local")
     with pytest.raises(NotFound):
         accounts.find("max")
+
+
+def test_what_is_taken_away_is_taken_though_nobody_can_note_it(accounts, mia, trail, monkeypatch):
+    """A ledger that is closed must not keep a thief in."""
+    key, text = accounts.make_key(mia, by="local")
+    other = accounts.make_key(mia, by="local")[1]
+
+    def fail(*_, **__):
+        raise RuntimeError
+
+    monkeypatch.setattr(trail, "note", fail, raising=False)
+    for end in (
+        lambda: accounts.revoke(key.id, by="local"),
+        lambda: accounts.take(mia, "modeler", "town", by="local"),
+        lambda: accounts.disable(mia, by="local"),
+    ):
+        with pytest.raises(RuntimeError):
+            end()
+    assert accounts.acting(text) is None
+    assert accounts.acting(other) is None
+    assert accounts.find("mia").roles == frozenset()
+
+
+def test_all_keys_passwords_and_sessions_can_be_ended(accounts, sessions, mia, trail):
+    _, text = accounts.make_key(mia, by="local")
+    sessions.set_password(mia, "correct horse battery", by="local")
+    tokens = [sessions.open("mia"), sessions.sign_in_with_key(text)]
+    accounts.end_everything(by="local")
+    assert accounts.acting(text) is None
+    assert sessions.sign_in("mia", "correct horse battery", "a") is None
+    assert [sessions.acting(token) for token in tokens] == [None, None]
+    assert trail[-1][0] == "all keys and passwords ended"
+
+
+def test_a_disabled_account_has_no_session(accounts, sessions, mia):
+    accounts.disable(mia, by="local")
+    assert sessions.acting(sessions.open("mia")) is None  # one that began to sign in before
+
+
+def test_tries_are_forgotten_in_time(sessions, database, clock):
+    for number in range(5):
+        sessions.sign_in(f"nobody{number}", "x", "a")
+    clock.now += 901
+    sessions.sign_in("nobody", "x", "a")
+    with database.reading() as connection:
+        assert len(connection.execute(FAILURES.select()).all()) == 2
 
 
 def test_signing_in_and_out(accounts, sessions, mia, clock):

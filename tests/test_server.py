@@ -324,7 +324,15 @@ def test_records_are_registered_over_http_and_their_owner_is_warned(served):
     assert served.office.records.file("copy") == settings.records / "copy.npy"
     admin.post("/api/v1/datasets/copy/close", json={"reason": "a copy"})
     assert admin.get("/api/v1/datasets/copy").json()["closed"]
-    for wrong in ({"unit": "nobody"}, {"epsilon": "-1"}, {"missing": None}, {"columns": ["x"]}):
+    for wrong in (
+        {"name": "*"},
+        {"name": "a/b"},
+        {"name": ".."},
+        {"unit": "nobody"},
+        {"epsilon": "-1"},
+        {"missing": None},
+        {"columns": ["x"]},
+    ):
         again = admin.post("/api/v1/datasets", json=body | {"name": "wrong"} | wrong)
         assert (again.status_code, said(again)) == (400, "refused"), wrong
 
@@ -416,7 +424,8 @@ def test_votes_are_blind_until_the_end(served, asked, bank):
     for place in places:
         assert '"anna"' not in _votes(bert.get(place).json())
         assert '"anna"' in _votes(anna.get(place).json())
-    assert said(bert.get("/api/v1/ledger/export")) == "role"
+    for method, path in (("GET", "export"), ("GET", "anchor"), ("POST", "verify")):  # each tells that there is a vote
+        assert said(bert.request(method, f"/api/v1/ledger/{path}")) == "role"
     assert bert.post(f"/api/v1/requests/{id}/approve").json()["state"] == "approved"
     for place in places:
         assert '"anna"' in _votes(bert.get(place).json())
@@ -639,6 +648,10 @@ def test_a_password_in_the_settings_is_for_their_owners_eyes(tmp_path):
     assert "PEPPER" not in str(refused.value)
     place.chmod(0o600)
     assert "PEPPER" not in repr(load(place))
+    place.write_text("ledger = 'postgresql://user@host/name?password=PEPPER'")
+    place.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        load(place)
 
 
 def test_settings_have_a_place_for_everything(tmp_path):

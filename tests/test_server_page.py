@@ -135,6 +135,8 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys, free_port):
         for command in reconcile:
             shell(command)
         assert httpx.get(f"{address}/health").json()["status"] == "ok"
+        # of what was revoked since the copy nobody knows
+        assert httpx.get(f"{address}/api/v1/me", headers={"Authorization": f"Bearer {key}"}).status_code == 401
     finally:
         shell.stop()
     assert {tuple(command) for command in shell.run} == {tuple(command) for block in blocks() for command in block}

@@ -243,6 +243,47 @@ def test_another_bank_than_declared_is_refused_and_removed(make, bank, tmp_path)
     assert again.state == "open"
 
 
+def test_a_bank_that_cannot_be_kept_is_not_said_to_be(make, bank, monkeypatch, clock):
+    """A full disk, say: it is neither ready nor lost, and is looked at again."""
+    digest, folder = bank
+    uploads = make()
+    upload = uploads.begin("mia", digest, declared(folder))
+    for name in upload.files:
+        put(uploads, "mia", upload.id, name, (folder / name).read_bytes())
+
+    def full(*_):
+        raise OSError(28, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", full)
+        uploads.finish("mia", upload.id)
+        while uploads._started:
+            time.sleep(0.01)
+    assert uploads._row("mia", upload.id).state == "checking"
+    with pytest.raises(NotFound):
+        uploads.folder("mia", digest)
+    clock.now += 700
+    assert ended(uploads, "mia", upload.id).state == "ready"
+
+
+def test_one_inspection_of_an_account_at_a_time(make, monkeypatch):
+    uploads = make()
+    begun = []
+    monkeypatch.setattr(uploads, "_inspect", begun.append)
+    for account, id in (("mia", "1"), ("mia", "2"), ("max", "3")):
+        uploads._inspect_later(account, id)
+    uploads._inspectors.shutdown(wait=True)
+    assert sorted(begun) == ["1", "3"]
+
+
+def test_a_piece_for_an_upload_that_is_just_over(make, tmp_path):
+    uploads = make()
+    upload = uploads.begin("mia", DIGEST, [MANIFEST, SHARD])
+    shutil.rmtree(tmp_path / "uploads" / upload.id)
+    with pytest.raises(NotFound, match="over"):
+        put(uploads, "mia", upload.id, "manifest.json", b"x")
+
+
 def test_an_inspection_that_was_cut_off_begins_anew(make, bank, clock):
     """A server that stops while it inspects leaves the upload checking; who asks later has it inspected."""
     digest, folder = bank
@@ -250,7 +291,7 @@ def test_an_inspection_that_was_cut_off_begins_anew(make, bank, clock):
     upload = uploads.begin("mia", digest, declared(folder))
     for name in upload.files:
         put(uploads, "mia", upload.id, name, (folder / name).read_bytes())
-    uploads._started.add(upload.id)  # as if another thread did, which was killed
+    uploads._started[upload.id] = "mia"  # as if another thread did, which was killed
     assert uploads.finish("mia", upload.id).state == "checking"
     later = make()
     while (found := later.find("mia", upload.id)).state == "checking":

@@ -403,9 +403,12 @@ def reconcile(
     anchor: Annotated[
         Path | None, typer.Option(help="An anchor that was kept elsewhere, beside this machine's.")
     ] = None,
+    keep_keys: Annotated[
+        bool, typer.Option("--keep-keys", help="Keep keys and passwords: the documents are those of now, not restored.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Open a restored ledger, after charging what it has forgotten."""
+    """Open a restored ledger, after charging what it has forgotten; keys and passwords of restored documents end."""
     from abcdp._common.files import read_json
     from abcdp.ledger import Anchor
     from abcdp.service.backup import reopen
@@ -415,7 +418,9 @@ def reconcile(
         known = None if anchor is None else Anchor.from_json(read_json(anchor))
     except (OSError, ValueError) as error:
         raise StorageError(f"{anchor} is not an anchor of a ledger: {error}") from None
-    show({"reconciled": True, "entries": reopen(load(config), known)}, as_json)
+    entries = reopen(load(config), known, keep_keys=keep_keys)
+    told = "kept" if keep_keys else "all ended: look at abcdp owner accounts, and make new ones with abcdp owner key"
+    show({"reconciled": True, "entries": entries, "keys": told}, as_json)
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------

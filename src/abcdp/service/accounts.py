@@ -101,7 +101,11 @@ class Trail(Protocol):
 
 
 class Accounts:
-    """The accounts of a service. Whatever is changed is first written into the trail, with who did it."""
+    """The accounts of a service.
+
+    What is given is first written into the trail, with who did it; what is taken away is taken first, for a ledger that
+    cannot be written must not keep a thief in.
+    """
 
     def __init__(self, database: Database, trail: Trail, now: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -132,6 +136,12 @@ class Accounts:
         with self._database.reading() as connection:
             return self._find(connection, id)
 
+    def active(self, id: str) -> Account | None:
+        """Return an account by its id, None where it is disabled."""
+        with self._database.reading() as connection:
+            row = connection.execute(sa.select(ACCOUNTS.c.disabled).where(ACCOUNTS.c.id == id)).first()
+            return None if row is None or row.disabled else self._find(connection, id)
+
     def _find(self, connection: sa.Connection, id: str) -> Account:
         row = connection.execute(sa.select(ACCOUNTS.c.id, ACCOUNTS.c.name).where(ACCOUNTS.c.id == id)).first()
         if row is None:
@@ -155,10 +165,10 @@ class Accounts:
     def disable(self, account: Account, *, by: str) -> None:
         """Let nobody act as an account any more; its keys and sessions end at once."""
         with self._database.writing() as connection:
-            self._trail.note("account disabled", actor=by, body={"account": account.id})
             now = self._now()
             connection.execute(sa.update(ACCOUNTS).where(ACCOUNTS.c.id == account.id).values(disabled=now))
             connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.account == account.id))
+        self._trail.note("account disabled", actor=by, body={"account": account.id})
 
     def give(self, account: Account, role: str, dataset: str = ALL, *, by: str) -> Account:
         """Give an account a role on a dataset."""
@@ -174,12 +184,20 @@ class Accounts:
         """Take a role away."""
         _check_role(role, dataset)
         with self._database.writing() as connection:
-            if (role, dataset) in _roles(connection, account.id):
-                body = {"account": account.id, "role": role, "dataset": dataset}
-                self._trail.note("role taken", actor=by, body=body)
-                where = (ROLES.c.account == account.id) & (ROLES.c.role == role) & (ROLES.c.dataset == dataset)
-                connection.execute(sa.delete(ROLES).where(where))
-            return self._find(connection, account.id)
+            where = (ROLES.c.account == account.id) & (ROLES.c.role == role) & (ROLES.c.dataset == dataset)
+            taken = connection.execute(sa.delete(ROLES).where(where)).rowcount
+            left = self._find(connection, account.id)
+        if taken:
+            self._trail.note("role taken", actor=by, body={"account": account.id, "role": role, "dataset": dataset})
+        return left
+
+    def end_everything(self, *, by: str) -> None:
+        """End all keys, passwords and sessions: of restored documents nobody knows which were ended since the copy."""
+        with self._database.writing() as connection:
+            connection.execute(sa.update(KEYS).where(KEYS.c.revoked == 0).values(revoked=self._now()))
+            connection.execute(sa.update(ACCOUNTS).values(password=""))
+            connection.execute(sa.delete(SESSIONS))
+        self._trail.note("all keys and passwords ended", actor=by, body={})
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 
@@ -220,11 +238,13 @@ class Accounts:
             if row is None:
                 raise NotFound("there is no such key.")
             if not row.revoked:
-                self._trail.note("key revoked", actor=by, body={"key": id, "account": row.account})
                 connection.execute(sa.update(KEYS).where(KEYS.c.id == id).values(revoked=self._now()))
                 # whoever had the key may be signed in: everybody of this account does so anew
                 connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.account == row.account))
-            return _key(connection.execute(sa.select(KEYS).where(KEYS.c.id == id)).one())
+            ended = _key(connection.execute(sa.select(KEYS).where(KEYS.c.id == id)).one())
+        if not row.revoked:
+            self._trail.note("key revoked", actor=by, body={"key": id, "account": row.account})
+        return ended
 
     def acting(self, text: str) -> Account | None:
         """Return who acts with a key, as far as its scope goes; None where it is unknown, wrong, ended or revoked."""

@@ -12,8 +12,10 @@ import sqlite3
 from pathlib import Path
 
 from abcdp.errors import StorageError
-from abcdp.ledger import Anchor, Ledger
+from abcdp.ledger import Anchor
+from abcdp.service.office import open_office
 from abcdp.service.settings import Settings
+from abcdp.service.setup import LOCAL
 
 
 def back_up(settings: Settings, to: Path) -> tuple[str, ...]:
@@ -38,12 +40,19 @@ def back_up(settings: Settings, to: Path) -> tuple[str, ...]:
     return tuple(copied)
 
 
-def reopen(settings: Settings, anchor: Anchor | None = None) -> int:
-    """Reconcile a restored ledger with this machine's anchor, and another that was kept; return how long it is."""
-    settings.use_keys()
-    ledger = Ledger(settings.ledger)
-    ledger.reconcile(anchor, actor="local")
-    return ledger.head().seq
+def reopen(settings: Settings, anchor: Anchor | None = None, *, keep_keys: bool = False) -> int:
+    """Reconcile a restored ledger with this machine's anchor, and another that was kept; return how long it is.
+
+    Keys and passwords end, unless the documents are those of now: a copy knows nothing of what was revoked since.
+    """
+    office = open_office(settings)
+    try:
+        office.ledger.reconcile(anchor, actor=LOCAL.id)
+        if not keep_keys:
+            office.accounts.end_everything(by=LOCAL.id)
+        return office.ledger.head().seq
+    finally:
+        office.close()
 
 
 def _copy_database(path: Path, to: Path) -> None:

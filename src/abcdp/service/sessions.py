@@ -70,6 +70,7 @@ class Sessions:
         now = self._now()
         limits = (self._limits.wrong_passwords, self._limits.wrong_of_account)
         with self._database.writing() as connection:  # counted before the answer is known: tries at once count too
+            connection.execute(sa.delete(FAILURES).where(FAILURES.c.since < now - _WINDOW))
             for subject, most in zip(subjects, limits, strict=True):
                 tried = connection.execute(sa.select(FAILURES).where(FAILURES.c.subject == subject)).first()
                 if tried is not None and tried.wrong >= most and now < tried.since + _WINDOW:
@@ -121,7 +122,7 @@ class Sessions:
         if now - row.seen > idle / 20:  # not a write for each picture of a page
             with self._database.writing() as connection:
                 connection.execute(sa.update(SESSIONS).where(SESSIONS.c.digest == row.digest).values(seen=now))
-        return self._accounts.acting_in_session(row.key) if row.key else self._accounts.find(row.account)
+        return self._accounts.acting_in_session(row.key) if row.key else self._accounts.active(row.account)
 
     def close(self, token: str) -> None:
         """End a session."""

@@ -163,7 +163,8 @@ def load(path: str | os.PathLike[str]) -> Settings:
 
 
 def _has_password(where: str) -> bool:
-    return "://" in where and bool(urlsplit(where).password)
+    found = urlsplit(where)
+    return "://" in where and bool(found.password or "password" in found.query.lower())
 
 
 def read(values: Mapping[str, Any], path: Path) -> Settings:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -88,7 +88,7 @@ class Uploads:
         for folder in (self._uploads, self._banks):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._inspectors = ThreadPoolExecutor(2, thread_name_prefix="inspection")
-        self._started: set[str] = set()  # uploads that are being inspected from here
+        self._started: dict[str, str] = {}  # uploads that are being inspected from here, one of an account
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class Uploads:
         """Return an upload of an account as it stands."""
         found = self._as_it_stands(self._row(account, id))
         if found.state == CHECKING:
-            self._inspect_later(id)  # where the server that did was stopped
+            self._inspect_later(account, id)  # where the server that did was stopped, or another was first
         return found
 
     def _row(self, account: str, id: str) -> Any:
@@ -191,8 +191,11 @@ class Uploads:
         if upload.state != OPEN:
             raise PlaceError(f"this upload is {upload.state}: it takes no more files.", upload.received[name])
         path = self._uploads / id / name
-        # never through a link, and for the owner's eyes
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "r+b") as file:
+        try:  # never through a link, and for the owner's eyes
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # its folder has just gone
+            raise NotFound("this upload is over: ask where it stands.") from None
+        with os.fdopen(handle, "r+b") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -220,18 +223,17 @@ class Uploads:
             with self._database.writing() as connection:
                 whole = sa.update(UPLOADS).where(UPLOADS.c.id == id, UPLOADS.c.state == OPEN)
                 connection.execute(whole.values(state=CHECKING, checked=0.0))
-        self._inspect_later(id)
         return self.find(account, id)
 
-    def _inspect_later(self, id: str) -> None:
+    def _inspect_later(self, account: str, id: str) -> None:
         with self._lock:
-            if id in self._started:
+            if account in self._started.values():
                 return
-            self._started.add(id)
+            self._started[id] = account
         try:
             self._inspectors.submit(self._inspect, id)
         except RuntimeError:  # the server is being stopped; whoever asks next begins anew
-            self._started.discard(id)
+            self._started.pop(id, None)
 
     def _inspect(self, id: str) -> None:
         """Inspect an upload, unless another server does."""
@@ -251,7 +253,7 @@ class Uploads:
             self._decide(upload, folder, seen)
         finally:
             with self._lock:
-                self._started.discard(id)
+                self._started.pop(id, None)
 
     def _decide(self, upload: Upload, folder: Path, seen: Inspection) -> None:
         """Keep a bank that was found good, under its digest, and remove the other."""
@@ -259,8 +261,11 @@ class Uploads:
             values = {"state": REFUSED, "reason": seen.reason}
         else:
             place = self._banks / upload.digest
-            with suppress(OSError):  # it is here already, from somebody else: the content is the same
+            try:
                 os.rename(folder, place)
+            except OSError:
+                if not place.is_dir():  # nor is it here already, from somebody else: it stays to be checked again
+                    raise
             values = {"state": READY, "reason": ""}
         shutil.rmtree(folder, ignore_errors=True)
         size = sum(size for size, _ in upload.files.values())

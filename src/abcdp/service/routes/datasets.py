@@ -12,10 +12,11 @@ from abcdp.ledger import Dataset
 from abcdp.ledger.history import lines
 from abcdp.ledger.kinds import Kind
 from abcdp.ledger.terms import DatasetRules
-from abcdp.service.accounts import ADMINISTRATOR, APPROVER, AUDITOR
+from abcdp.service.accounts import ADMINISTRATOR, ALL, APPROVER, AUDITOR, Account
 from abcdp.service.desk import Registration
 from abcdp.service.errors import Conflict, NotFound
 from abcdp.service.office import Office
+from abcdp.service.records import RecordsError
 from abcdp.service.routes.common import (
     NO_DATASET,
     Acting,
@@ -84,6 +85,11 @@ def dataset(name: str, account: Acting, office: Here) -> dict[str, Any]:
 def register(body: NewDataset, account: Acting, office: Here) -> dict[str, Any]:
     """Register records with their unit and total budget: for administrators."""
     needs(account, ADMINISTRATOR)
+    if body.name == ALL or "/" in body.name or not body.name.strip("."):
+        raise RecordsError(
+            f"name={body.name!r}: a dataset of a server is not called {ALL}, which means all of them, has no / in its "
+            "name, and more in it than dots."
+        )
     if any(entry.name == body.name for entry in office.ledger.datasets()):
         raise Conflict(f"dataset {body.name!r} is registered already; its budget can be lowered, never raised.")
     rules = DatasetRules.from_json(body.rules) if body.rules is not None else None
@@ -147,6 +153,7 @@ def history(name: str, account: Acting, office: Here) -> list[dict[str, Any]]:
 def anchor(account: Acting, office: Here) -> dict[str, Any]:
     """Give the head of the chain and what was spent, to keep elsewhere: for administrators and auditors of all."""
     needs_all(account)
+    _needs_no_vote(account)
     return office.ledger.head().to_json()
 
 
@@ -157,10 +164,7 @@ def export(account: Acting, office: Here) -> dict[str, Any]:
     Not for who votes: votes of others are among the entries.
     """
     needs_all(account)
-    if account.has(APPROVER):
-        raise RoleError(
-            "an approver sees no votes of others before the end: export with an account that votes on none."
-        )
+    _needs_no_vote(account)
     return {"ledger": office.ledger.id, "entries": [entry._asdict() for entry in office.ledger.history()]}
 
 
@@ -168,11 +172,18 @@ def export(account: Acting, office: Here) -> dict[str, Any]:
 def verify(account: Acting, office: Here) -> dict[str, Any]:
     """Check the whole chain: for administrators and auditors of all."""
     needs_all(account)
+    _needs_no_vote(account)
     office.ledger.verify()
     return {"verified": True, "entries": office.ledger.head().seq}
 
 
-def _found(office: Office, account: Any, name: str) -> Dataset:
+def _needs_no_vote(account: Account) -> None:
+    """Raise where somebody votes: the chain holds votes of others, and its length tells that there is one."""
+    if account.has(APPROVER):
+        raise RoleError("an approver sees no votes of others before the end: use an account that votes on nothing.")
+
+
+def _found(office: Office, account: Account, name: str) -> Dataset:
     """Return a dataset; of one that is not open to an account no more is told than of one that is not there."""
     if account.sees(name):
         for entry in office.ledger.datasets():
