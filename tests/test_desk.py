@@ -25,6 +25,7 @@ from abcdp.ledger import chain as ledger_chain
 from abcdp.owner import requests as owner_requests
 from abcdp.service import desk as desk_module
 from abcdp.service import isolation, slots, worker
+from abcdp.service.database import DocumentsError
 from abcdp.service.desk import Registration
 from abcdp.service.errors import Conflict, NotFound
 from abcdp.service.worker import Worker
@@ -494,6 +495,31 @@ def test_what_cannot_be_answered_is_refused_before_the_charge_in_the_same_words(
     assert (seen.state, seen.reason) == ("refused", worker.REFUSED)
     assert "charged" not in kinds(desk)
     desk.ledger.verify()
+
+
+@pytest.mark.parametrize("part", ["folder", "file"])
+def test_a_database_that_is_away_for_a_while_refuses_nothing(make, monkeypatch, part):
+    desk = make(approvers=0)
+    desk.ask(ADA, asked(desk, "a"), "k")
+
+    def away(*_):
+        raise DocumentsError("the service's database cannot be used (OperationalError)")
+
+    stops = iter([False, True])
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.banks if part == "folder" else desk.records, part, away)
+        told: list[str] = []
+        Worker(desk, tell=told.append).run(lambda: next(stops), pause=0)
+    assert (told, kinds(desk)[-1]) == (["waits: DocumentsError"], "approved")
+    assert compute(desk) == []
+    assert kinds(desk)[-1] == "stored"
+
+
+def test_documents_that_cannot_be_read_are_said_to_be_away(make, tmp_path):
+    desk = make()
+    (tmp_path / "service.db").write_bytes(b"no database" * 500)
+    with pytest.raises(DocumentsError, match="cannot be used"):
+        desk.requests(ADA)
 
 
 def test_a_changed_bank_is_not_charged_instead(make, folder, tmp_path):

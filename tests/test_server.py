@@ -799,3 +799,12 @@ def run(*words, code=0, **more):
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done
+
+
+def test_answers_name_no_place_of_keys_and_anchors(served, environment, tmp_path):
+    (tmp_path / "anchors").write_text("a file in the way")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABCDP_STATE", str(tmp_path / "anchors"))
+        answer = served.client("admin").post("/api/v1/datasets/town/lower", json={"epsilon": "1", "reason": "less"})
+    assert answer.status_code == 400
+    assert str(tmp_path) not in answer.text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -118,8 +120,11 @@ def said_of(request: Request, error: Exception) -> tuple[int, str, str]:
 def _public(office: Office, text: str) -> str:
     """Return words without the places of the server's files."""
     settings = office.settings
-    for place in (settings.banks, settings.uploads, settings.records, settings.folder, office.ledger.name):
-        text = text.replace(f"{place}/", "").replace(str(place), "the server's")
+    inside = (settings.banks, settings.uploads, settings.records, settings.folder, office.ledger.name)
+    keys = (os.environ.get(name, "") for name in ("ABCDP_KEYS", "ABCDP_STATE"))  # where the settings say, or else
+    for place in (*map(str, inside), *keys, str(Path.home())):
+        if len(place) > 1:
+            text = text.replace(f"{place}/", "").replace(place, "the server's")
     return harmless(text)
 
 

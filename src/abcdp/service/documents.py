@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from abcdp.errors import StorageError
+from abcdp.service.database import DocumentsError
 
 METADATA = sa.MetaData()
 
@@ -187,7 +187,7 @@ def _own_errors() -> Iterator[None]:
     except sa.exc.IntegrityError:
         raise
     except sa.exc.DBAPIError as error:  # whose words may quote a connection with its password
-        raise StorageError(
+        raise DocumentsError(
             f"the service's database cannot be used ({type(error.orig).__name__}); see that it runs and has room."
         ) from None
 

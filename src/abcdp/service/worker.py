@@ -24,6 +24,7 @@ from abcdp.mechanisms.registry import mechanism_from_json
 from abcdp.owner import register, release
 from abcdp.privacy.unit import Unit
 from abcdp.service import isolation
+from abcdp.service.database import DocumentsError
 from abcdp.service.desk import Desk
 from abcdp.service.parts import Work
 
@@ -31,7 +32,7 @@ from abcdp.service.parts import Work
 REFUSED = "the owner's machine cannot answer this request; nothing was charged. Ask the owner."
 BURNT = "the process that computed it died"
 _TRIES = 3  # of a process that dies before it has charged
-_LATER = (LedgerLocked, LedgerClosed)  # what may pass
+_LATER = (LedgerLocked, LedgerClosed, DocumentsError)  # what may pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
