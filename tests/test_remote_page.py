@@ -45,8 +45,8 @@ def test_the_page_leads_from_a_key_to_a_posterior(demo, tmp_path):
     address, environment = demo
     text = PAGE.read_text().replace("http://127.0.0.1:8642", address)
     request = ""
-    for kind, block in re.findall(r"```(sh|python)\n(.*?)```", text, re.S):
-        lines = [[sys.executable, "-c", block]] if kind == "python" else block.strip().split("\n")
+    for kind, block in re.findall(r"```(sh|py)\n(.*?)```", text, re.S):
+        lines = [[sys.executable, "-c", block]] if kind == "py" else block.strip().split("\n")
         for line in lines:
             line = line.replace("REQUEST", request) if isinstance(line, str) else line
             done = subprocess.run(
