@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 
 WHOLE = {"test_readme"}  # what users are shown is learned as users have it
+LONGER = {"test_private_summary": 1500}  # which says what learned summaries explain
 # Run first, so that two workers end together: what the one has left last is short.
 SLOW = {"test_plan", "test_calibration_check", "test_neural", "test_jax", "test_jax_summaries", "test_doubts"}
 
@@ -22,5 +23,5 @@ def short_trainings(request: pytest.FixtureRequest) -> Generator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         if request.module.__name__ not in WHOLE:
-            patch.setattr(information, "_STEPS", (400, 400))
+            patch.setattr(information, "_STEPS", (400, LONGER.get(request.module.__name__, 400)))
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import inspect
 import os
 import re
 import secrets
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from abcdp._common.callers import callers_level
 from abcdp._common.display import table
 from abcdp._common.signatures import public_key, signature
 from abcdp.ledger import copies, top_ups
@@ -39,7 +39,6 @@ from abcdp.privacy.unit import Unit
 FORMAT = 2
 _LONGEST_NAME = 200
 _ROOM = 1 << 30
-_PACKAGE = __name__.partition(".")[0]
 
 
 class Ledger(Reserving):
@@ -199,7 +198,7 @@ class Ledger(Reserving):
             warnings.warn(
                 f"dataset {name!r} is registered, but not compared with others ({type(error).__name__}).",
                 RuntimeWarning,
-                stacklevel=_callers_level(),
+                stacklevel=callers_level(),
             )
             return
         for words in alike:
@@ -207,7 +206,7 @@ class Ledger(Reserving):
                 f"dataset {name!r} is registered, but {words}: people who are in both have two budgets. If that is "
                 "not meant, close it.",
                 NearCopyWarning,
-                stacklevel=_callers_level(),
+                stacklevel=callers_level(),
             )
 
     def dataset(self, name: str) -> Dataset:
@@ -507,14 +506,6 @@ class Ledger(Reserving):
                 RuntimeWarning,
                 stacklevel=2,
             )
-
-
-def _callers_level() -> int:
-    """Return the level of the first caller outside of the package: a warning points at a line of the user's."""
-    level, frame = 0, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-        level, frame = level + 1, frame.f_back
-    return level  # that of this function is not the warner's, which makes up for counting from 1
 
 
 def _identity(first: Entry | None, name: str) -> str:

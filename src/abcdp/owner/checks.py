@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from abcdp._common.callers import callers_level
 from abcdp._common.missing import CASE, NONE, in_words
 from abcdp.bank import Bank
 from abcdp.bank.failures import failures_and_where, too_many_failed
@@ -39,7 +40,9 @@ def check_columns(bank: Bank, entry: Dataset) -> None:
             "says the same of it."
         )
     if doubt := reading.unsaid(said):
-        warnings.warn(f"dataset {entry.name!r}, as it was registered: {doubt}.", DataWarning, stacklevel=4)
+        warnings.warn(
+            f"dataset {entry.name!r}, as it was registered: {doubt}.", DataWarning, stacklevel=callers_level()
+        )
 
 
 def check_names(bank: Bank, here: tuple[str, ...], dataset: str) -> None:
@@ -67,7 +70,7 @@ def check_missing(bank: Bank, entry: Dataset) -> None:
             "any, each counts as the lowest value of its column. Where that is not meant, close the dataset and "
             "register the records with missing= in a new ledger, with no more than is left of their budget here.",
             DataWarning,
-            stacklevel=4,
+            stacklevel=callers_level(),
         )
         rules = (NONE,) * bank.columns
     for column, (here, there) in enumerate(zip(rules, bank.missing, strict=True)):
@@ -92,11 +95,13 @@ def check_failures(bank: Bank, allow_failed: bool) -> None:
             f"{failed} Nothing was charged. Ask for a bank whose simulations work, or say allow_failed=True "
             "(--allow-failed) where this one will do."
         )
-    warnings.warn(f"{failed} What is released knows nothing of where they fail.", SimulationWarning, stacklevel=3)
+    warnings.warn(
+        f"{failed} What is released knows nothing of where they fail.", SimulationWarning, stacklevel=callers_level()
+    )
 
 
 def say_whom(bank: Bank, unit: Unit) -> None:
     """Say that one whole record of a series may not be whom the owner means."""
     doubt = doubt_of_order(unit, bank.distance.ordered)
     if doubt is not None:
-        warnings.warn(f"{doubt} {OTHER_UNIT}", UnitWarning, stacklevel=3)
+        warnings.warn(f"{doubt} {OTHER_UNIT}", UnitWarning, stacklevel=callers_level())
