@@ -598,13 +598,30 @@ def test_metrics_count_and_name_nobody(served):
 
 def test_the_log_has_neither_keys_nor_private_numbers(served, log):
     """All that the tests above made the server write: lines of JSON with known fields, and none of what was sent."""
-    served.client("mia").get("/api/v1/datasets/town", params={"token": "PEPPER"}, headers={"X-Secret": "PEPPER"})
+    for _ in range(12):
+        served.client("mia").get("/api/v1/datasets/town", params={"token": "PEPPER"}, headers={"X-Secret": "PEPPER"})
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     assert len(lines) > 10
     assert {name for line in lines for name in line} <= {"time", "level", "event", *logs.FIELDS}
     text = log.getvalue()
     for secret in (*(key.split("_", 2)[2] for key in served.keys.values()), "PEPPER", str(PRIVATE), "secret-town"):
         assert secret not in text
+
+
+def test_the_log_says_who_has_seen_which_request(served, asked, log):
+    def seen_by(account):
+        lines = map(json.loads, log.getvalue().splitlines())
+        return {line["of"] for line in lines if line.get("account") == account}
+
+    assert served.client("max").get(f"/api/v1/requests/{asked['DONE']}").status_code == 404
+    assert served.client("otto").get("/api/v1/requests/PEPPER").status_code == 404
+    assert served.client("otto").get(f"/api/v1/requests/{asked['DONE']}").status_code == 200
+    until = time.monotonic() + 10  # a line follows its answer
+    while asked["DONE"] not in seen_by("otto") and time.monotonic() < until:
+        time.sleep(0.01)
+    assert asked["DONE"] in seen_by("otto")
+    assert asked["DONE"] not in seen_by("max")
+    assert "PEPPER" not in seen_by("otto")
 
 
 def test_words_of_other_libraries_are_not_logged():

@@ -15,7 +15,21 @@ from typing import Any, TextIO
 
 LOG = logging.getLogger("abcdp.service")
 # what a line may hold beside its time and event
-FIELDS = ("request_id", "method", "route", "status", "ms", "bytes", "account", "error", "at", "child", "code", "state")
+FIELDS = (
+    "request_id",
+    "method",
+    "route",
+    "status",
+    "ms",
+    "bytes",
+    "account",
+    "of",
+    "error",
+    "at",
+    "child",
+    "code",
+    "state",
+)
 
 
 class Lines(logging.Formatter):

@@ -29,6 +29,7 @@ API = "/api/v1"
 UNABLE = "the server cannot use its database now; try again later."
 RETRY_SECONDS = "2"
 _UPLOAD = re.compile(rf"{API}/banks/[^/]+/files/.+")
+_REQUEST = re.compile("[0-9a-f]{32}")
 _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _LEAST_RATE = 4096.0  # bytes a second that an upload has to bring: fewer hold a connection for nothing
 _MOST_CALLERS = 10_000  # that are remembered at once
@@ -125,6 +126,7 @@ class Door:
                     "status": call.status,
                     "ms": round(seconds * 1000, 1),
                     "account": account.id if account is not None else "",
+                    "of": _looked_at(scope) if call.status < 400 else "",
                 },
             )
 
@@ -231,6 +233,12 @@ class _Call:
         headers += list((more or {}).items())
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": content})
+
+
+def _looked_at(scope: Scope) -> str:
+    """Return the id of the request that a call was about, so that the log says who has seen which; else nothing."""
+    id = str(scope.get("path_params", {}).get("id", ""))
+    return id if _REQUEST.fullmatch(id) else ""
 
 
 def error_values(code: str, message: str, request_id: str, **more: Any) -> dict[str, Any]:
