@@ -217,7 +217,7 @@ def test_a_file_of_keys_without_one_for_signatures_gets_one(bank, state, tmp_pat
 
 
 def test_without_the_library_nothing_is_charged(bank, book, monkeypatch):
-    before, stored, key = book.head(), ask(bank, book), book.public_key
+    stored, key, before = ask(bank, book), book.public_key, book.head()
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SignaturesMissingError, match=r"a release is signed, .*abcdp\[owner\].* Nothing was charged"):
